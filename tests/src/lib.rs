@@ -1,1 +1,14 @@
-//! x
+//! What the tests and the measurements of `gen-durable` stand on: a PostgreSQL server and fresh databases.
+//!
+//! A test asks for [`Database::create`] and gets an empty database of its own on the one server of its
+//! process; a test of outages asks for [`Server::start`] and gets a whole server that it may stop and kill.
+//! Both use the server binaries that are installed; with `DATABASE_URL` set, [`Database::create`] uses that
+//! server instead. Nothing outlives the process, not even one that was killed.
+
+mod binaries;
+mod cluster;
+mod database;
+mod server;
+
+pub use database::Database;
+pub use server::{Server, ServerOptions};

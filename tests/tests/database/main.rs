@@ -1,0 +1,3 @@
+//! The tests that need a database, in one binary so that everything links once.
+
+mod harness;
