@@ -1,1 +1,48 @@
-//! x
+//! Typed, versioned, durable state machines.
+#![forbid(unsafe_code)]
+
+mod context;
+mod error;
+mod id;
+mod job;
+mod machine;
+mod outcome;
+mod retry;
+pub(crate) mod store;
+
+pub use context::Context;
+pub use error::{BoxError, Error, StepError};
+pub use gen_durable_macros::{durable_fsm, durable_job};
+pub use id::{InstanceId, WorkerId};
+pub use job::{Job, JobError, JobResult};
+pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Uses};
+pub use outcome::{Next, Outcome, StepResult};
+pub use retry::RetryPolicy;
+pub use store::{Count, Snapshot, Status, StoreError};
+
+/// What machines and jobs are written with: `use gen_durable::prelude::*;`.
+pub mod prelude {
+    pub use crate::context::Context;
+    pub use crate::error::StepError;
+    pub use crate::job::{Job, JobError, JobResult};
+    pub use crate::machine::Machine;
+    pub use crate::outcome::{Outcome, StepResult};
+    pub use gen_durable_macros::{durable_fsm, durable_job};
+}
+
+/// What generated code names. Not for people: it may change in any release.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::context::{Call, Context};
+    pub use crate::error::StepError;
+    pub use crate::job::{Job, JobResult};
+    pub use crate::machine::{
+        Discovered, Fault, Finishes, Follows, Initial, Machine, MachineEntry, Resource, State, StateCode,
+        StateEntry, StepFuture, Uses, entry,
+    };
+    pub use crate::outcome::StepResult;
+    pub use crate::retry::RetryPolicy;
+    pub use ::inventory;
+    pub use ::serde;
+    pub use ::serde_json;
+}

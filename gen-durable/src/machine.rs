@@ -1,0 +1,232 @@
+//! The traits that generated code implements, and the machine without its types that an engine runs.
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::context::{Call, Resources};
+use crate::error::StepError;
+use crate::outcome::Transition;
+use crate::retry::RetryPolicy;
+
+/// A state machine: implemented by `#[durable_fsm]` for the enum of its states, by `#[durable_job]` for
+/// the job's argument.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a machine",
+    note = "machines are enums with `#[durable_fsm]` and arguments of `#[durable_job]` functions"
+)]
+pub trait Machine: Sized + Send + 'static {
+    /// What the machine yields when it is done.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+    /// Name of the machine in the store.
+    const NAME: &'static str;
+    /// Version of the machine.
+    const VERSION: u32;
+    /// Queue on which its instances run.
+    const QUEUE: &'static str;
+
+    /// The stored state as a value, given the name of its step and its JSON text.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what does not decode.
+    fn decode(step: &str, state: &str) -> Result<Self, String>;
+}
+
+/// A state of a machine: implemented by the macros for the struct of each variant.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a state of a machine",
+    note = "states are the structs that `#[durable_fsm]` makes of the enum's variants: insert `module::Variant {{ .. }}`, not `Enum::Variant {{ .. }}`"
+)]
+pub trait State: Serialize + DeserializeOwned + Send + 'static {
+    /// The machine that it belongs to.
+    type Machine: Machine;
+    /// Name of the state's step in the store.
+    const STEP: &'static str;
+}
+
+/// A state in which instances may start.
+#[diagnostic::on_unimplemented(
+    message = "an instance may not start in the state `{Self}`",
+    label = "not an initial state",
+    note = "insert an initial state, or mark the variant `{Self}` with `#[state(initial)]`"
+)]
+pub trait Initial: State {}
+
+/// A state that may follow the state `From`.
+#[diagnostic::on_unimplemented(
+    message = "`{From}` has no transition to `{Self}`",
+    label = "`{From}` may not go here",
+    note = "if it should, add `{Self}` to the variant `{From}`: `#[state(next({Self}))]`"
+)]
+pub trait Follows<From: State>: State {}
+
+/// A state that may finish its machine.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` may not finish its machine",
+    label = "`done` is not for this state",
+    note = "if it should, mark the variant `{Self}` with `#[state(finishes)]`"
+)]
+pub trait Finishes: State {}
+
+/// A state whose step may use the resource `R`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not declare the resource `{R}`",
+    label = "not declared by the job of `{Self}`",
+    note = "add it to the job: `#[durable_job(resources({R}))]`"
+)]
+pub trait Uses<R>: State {}
+
+/// A machine with its steps, ready to be run by an engine: what `Checkout::machine(steps)` returns.
+#[derive(Clone)]
+pub struct MachineEntry {
+    pub(crate) name: &'static str,
+    pub(crate) version: u32,
+    pub(crate) queue: &'static str,
+    pub(crate) states: Arc<[StateEntry]>,
+    pub(crate) resources: &'static [Resource],
+    pub(crate) steps: Arc<dyn ErasedSteps>,
+}
+
+impl MachineEntry {
+    /// Name of the machine in the store.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Version of the machine.
+    #[must_use]
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Queue on which its instances run.
+    #[must_use]
+    pub fn queue(&self) -> &'static str {
+        self.queue
+    }
+}
+
+impl fmt::Debug for MachineEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MachineEntry")
+            .field("name", &self.name)
+            .field("version", &self.version)
+            .field("queue", &self.queue)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the engine must know of a state besides its code.
+#[derive(Debug, Clone, Copy)]
+pub struct StateEntry {
+    /// Name of the state's step in the store.
+    pub step: &'static str,
+    /// Old names of the step, still to be found in the store.
+    pub aliases: &'static [&'static str],
+    /// How long the step may take.
+    pub timeout: Option<Duration>,
+    /// What follows a failure, if not the default: to stop.
+    pub retry: Option<RetryPolicy>,
+}
+
+/// A type that a job needs the engine to hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Resource {
+    pub(crate) id: fn() -> TypeId,
+    pub(crate) name: fn() -> &'static str,
+}
+
+impl Resource {
+    /// The resource `T`.
+    #[must_use]
+    pub const fn of<T: Send + Sync + 'static>() -> Self {
+        Self { id: TypeId::of::<T>, name: std::any::type_name::<T> }
+    }
+
+    pub(crate) fn is_in(&self, resources: &Resources) -> bool {
+        resources.contains_key(&(self.id)())
+    }
+}
+
+/// Why a step has no transition to commit.
+#[derive(Debug)]
+pub enum Fault {
+    /// The step failed: the error method decides.
+    Error(StepError),
+    /// The stored state does not decode: the instance is set aside without burning an attempt.
+    Undecodable(String),
+}
+
+/// The future of one step, from the stored text to the transition.
+pub type StepFuture<'a> = BoxFuture<'a, Result<Transition, Fault>>;
+
+/// The code of one state: its step and its error method.
+pub struct StateCode<H> {
+    /// Runs the step.
+    pub run: for<'a> fn(&'a H, Call) -> StepFuture<'a>,
+    /// Runs the error method.
+    pub recover: for<'a> fn(&'a H, StepError, Call) -> StepFuture<'a>,
+}
+
+impl<H> fmt::Debug for StateCode<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateCode").finish_non_exhaustive()
+    }
+}
+
+/// The code of a machine without the type that implements it.
+pub(crate) trait ErasedSteps: Send + Sync {
+    fn run(&self, state: usize, call: Call) -> StepFuture<'_>;
+    fn recover(&self, state: usize, error: StepError, call: Call) -> StepFuture<'_>;
+}
+
+struct Steps<H, const N: usize> {
+    code: [StateCode<H>; N],
+    steps: H,
+}
+
+impl<H: Send + Sync + 'static, const N: usize> ErasedSteps for Steps<H, N> {
+    fn run(&self, state: usize, call: Call) -> StepFuture<'_> {
+        (self.code[state].run)(&self.steps, call)
+    }
+
+    fn recover(&self, state: usize, error: StepError, call: Call) -> StepFuture<'_> {
+        (self.code[state].recover)(&self.steps, error, call)
+    }
+}
+
+/// Makes the entry of machine `M`; called by generated code, with states and code in the same order.
+#[must_use]
+pub fn entry<M: Machine, H: Send + Sync + 'static, const N: usize>(
+    steps: H,
+    states: [StateEntry; N],
+    code: [StateCode<H>; N],
+    resources: &'static [Resource],
+) -> MachineEntry {
+    MachineEntry {
+        name: M::NAME,
+        version: M::VERSION,
+        queue: M::QUEUE,
+        states: Arc::new(states),
+        resources,
+        steps: Arc::new(Steps { code, steps }),
+    }
+}
+
+/// A machine that was submitted at link time.
+pub struct Discovered(pub fn() -> MachineEntry);
+
+impl fmt::Debug for Discovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Discovered").finish_non_exhaustive()
+    }
+}
+
+inventory::collect!(Discovered);

@@ -1,0 +1,229 @@
+//! What a step returns: typed for the user, erased for the store.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{Error, StepError};
+use crate::machine::State;
+
+/// What a step of state `S` returns: an outcome, or an error for the state's error method.
+pub type StepResult<S> = Result<Outcome<S>, StepError>;
+
+/// How a step of state `S` ended. Made by the methods of [`Context`](crate::Context).
+#[derive(Debug)]
+#[must_use = "an outcome takes effect only when the step returns it"]
+pub struct Outcome<S> {
+    transition: Result<Transition, StepError>,
+    state: PhantomData<fn() -> S>,
+}
+
+/// A `next` with options; turn it into an [`Outcome`] with `.into()`.
+#[derive(Debug)]
+#[must_use = "an outcome takes effect only when the step returns it; end with `.into()`"]
+pub struct Next<S> {
+    transition: Result<Transition, StepError>,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S> Next<S> {
+    pub(crate) fn to<T: State>(state: &T, payload_limit: usize) -> Self {
+        let transition = encode(state, payload_limit)
+            .map(|state| Transition::Next { step: T::STEP, state, delay: Duration::ZERO })
+            .map_err(unstorable);
+        Self { transition, state: PhantomData }
+    }
+
+    /// Runs the next step no earlier than `delay` after this outcome, by the database's clock.
+    ///
+    /// Rounded up to microseconds. Delays over 100 years are taken as 100 years.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        if let Ok(Transition::Next { delay: stored, .. }) = &mut self.transition {
+            *stored = delay;
+        }
+        self
+    }
+}
+
+impl<S> From<Next<S>> for Outcome<S> {
+    fn from(next: Next<S>) -> Self {
+        Self { transition: next.transition, state: PhantomData }
+    }
+}
+
+impl<S: State> Outcome<S> {
+    pub(crate) fn retry(state: &S, after: Duration, payload_limit: usize) -> Self {
+        let transition = encode(state, payload_limit)
+            .map(|state| Transition::Retry { state: Some(state), after, error: None, counted: false })
+            .map_err(unstorable);
+        Self { transition, state: PhantomData }
+    }
+
+    pub(crate) fn done(output: &impl Serialize, payload_limit: usize) -> Self {
+        let transition =
+            encode(output, payload_limit).map(|output| Transition::Done { output }).map_err(unstorable);
+        Self { transition, state: PhantomData }
+    }
+
+    pub(crate) fn stop(reason: String) -> Self {
+        Self { transition: Ok(Transition::Stop { reason: storable_text(reason) }), state: PhantomData }
+    }
+
+    pub(crate) fn into_transition(self) -> Result<Transition, StepError> {
+        self.transition
+    }
+}
+
+/// An outcome without its types: what the store commits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Transition {
+    /// Go to the state of another step; failures are forgotten.
+    Next {
+        /// Name of the step.
+        step: &'static str,
+        /// The state as JSON text.
+        state: String,
+        /// Time from the commit until the step may run.
+        delay: Duration,
+    },
+    /// Run the same step again.
+    Retry {
+        /// A new state as JSON text, or the stored one.
+        state: Option<String>,
+        /// Time from the commit until the step may run.
+        after: Duration,
+        /// Why the step failed, if it did.
+        error: Option<String>,
+        /// Whether this start counts against the limit of the retry policy: it was the policy that asked.
+        counted: bool,
+    },
+    /// Finished.
+    Done {
+        /// The output as JSON text.
+        output: String,
+    },
+    /// Failed for good.
+    Stop {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Transition {
+    /// Name of the kind of outcome, as events and errors show it.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Next { .. } => "next",
+            Self::Retry { .. } => "retry",
+            Self::Done { .. } => "done",
+            Self::Stop { .. } => "stop",
+        }
+    }
+
+    /// Whether the instance ends with this outcome.
+    #[must_use]
+    pub const fn is_terminal(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Stop { .. })
+    }
+
+    /// Bytes of text that this outcome carries to the store.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Self::Next { state, .. } => state.len(),
+            Self::Retry { state, error, .. } => {
+                state.as_deref().map_or(0, str::len) + error.as_deref().map_or(0, str::len)
+            }
+            Self::Done { output } => output.len(),
+            Self::Stop { reason } => reason.len(),
+        }
+    }
+}
+
+/// Turns a value into the JSON text that the store keeps, or says why it cannot be kept.
+pub(crate) fn encode<T: Serialize>(value: &T, payload_limit: usize) -> Result<String, Error> {
+    let refuse = |problem: String| Error::Unstorable { type_name: std::any::type_name::<T>(), problem };
+    let text = serde_json::to_string(value).map_err(|error| refuse(error.to_string()))?;
+    if text.len() > payload_limit {
+        let size = text.len();
+        return Err(refuse(format!(
+            "it takes {size} bytes of JSON, over the `payload_limit` of {payload_limit}; keep large data elsewhere and store a reference"
+        )));
+    }
+    if has_nul(&text) {
+        return Err(refuse("it holds a NUL character (\\u0000), which databases do not keep in text".into()));
+    }
+    Ok(text)
+}
+
+fn unstorable(error: Error) -> StepError {
+    StepError::Unstorable { problem: error.to_string() }
+}
+
+/// Whether JSON text holds an escaped NUL: `\u0000` whose backslash is not itself escaped.
+fn has_nul(json: &str) -> bool {
+    json.match_indices("\\u0000").any(|(at, _)| {
+        let backslashes = json.as_bytes()[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+        backslashes % 2 == 0
+    })
+}
+
+/// Most bytes of a reason or an error that are stored.
+pub(crate) const REASON_LIMIT: usize = 8 * 1024;
+
+/// A reason or an error as it can be stored: NUL made visible, cut at 8 KiB.
+pub(crate) fn storable_text(mut text: String) -> String {
+    if text.contains('\0') {
+        text = text.replace('\0', "\u{2400}");
+    }
+    if text.len() > REASON_LIMIT {
+        const MARK: &str = " [cut]";
+        text.truncate(text.floor_char_boundary(REASON_LIMIT - MARK.len()));
+        text.push_str(MARK);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const LIMIT: usize = 1024;
+
+    #[test]
+    fn nul_is_refused_and_its_lookalikes_are_kept() {
+        assert!(encode(&"a\0b", LIMIT).is_err());
+        assert!(encode(&"\\\0", LIMIT).is_err());
+        assert_eq!(encode(&"\\u0000", LIMIT).expect("an escaped backslash"), r#""\\u0000""#);
+    }
+
+    #[test]
+    fn a_value_that_json_cannot_hold_is_refused_with_its_type() {
+        let error = encode(&HashMap::from([((1, 2), 3)]), LIMIT).expect_err("keys must be strings");
+        assert!(error.to_string().contains("HashMap"), "{error}");
+    }
+
+    #[test]
+    fn a_value_over_the_limit_is_refused_with_both_sizes() {
+        let error = encode(&"x".repeat(LIMIT), LIMIT).expect_err("too large");
+        assert!(error.to_string().contains("1026") && error.to_string().contains("1024"), "{error}");
+    }
+
+    #[test]
+    fn reasons_are_cut_between_characters_at_eight_kibibytes() {
+        let text = storable_text("é".repeat(REASON_LIMIT));
+        assert!(text.len() <= REASON_LIMIT && text.ends_with("[cut]"));
+        assert_eq!(storable_text("a\0b".into()), "a\u{2400}b");
+    }
+
+    #[test]
+    fn large_integers_keep_every_digit() {
+        let text = encode(&(u64::MAX, i64::MIN, u128::MAX), LIMIT).expect("integers");
+        let back: (u64, i64, u128) = serde_json::from_str(&text).expect("the same integers");
+        assert_eq!(back, (u64::MAX, i64::MIN, u128::MAX));
+    }
+}

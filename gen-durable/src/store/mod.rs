@@ -1,0 +1,120 @@
+//! The seam between the engine and a database: small, batched, shaped by behaviour.
+//!
+//! Only this module's children know SQL, and a store never calls user code. All instants are the
+//! database's clock; only durations cross this seam.
+
+pub(crate) mod postgres;
+mod record;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+pub use record::*;
+
+use crate::error::BoxError;
+use crate::id::{InstanceId, MachineId, WorkerId};
+
+/// Why a store could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database cannot be reached, is starting, stopping, read-only, full, or met a passing conflict.
+    /// Unknown faults count as passing, too: trying again later loses nothing.
+    #[error("the database is unavailable or busy; it will be asked again")]
+    Unavailable(#[source] BoxError),
+    /// The database refused the data itself: asking again with the same data cannot help.
+    #[error("the database refused the data")]
+    Rejected(#[source] BoxError),
+}
+
+impl StoreError {
+    /// Whether the data was refused, rather than the database being unavailable.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        matches!(self, Self::Rejected(_))
+    }
+
+    /// The error and its causes in one line, for events.
+    pub(crate) fn chain(&self) -> String {
+        let (Self::Unavailable(source) | Self::Rejected(source)) = self;
+        source.to_string()
+    }
+}
+
+/// Result of a store's operation.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// Where instances live. Every method is one transaction, and may be called again after an error: what
+/// was lost is only the answer.
+#[async_trait]
+pub(crate) trait Store: Send + Sync + 'static {
+    /// Says what is wrong if the database's schema is not one that this binary can work with.
+    async fn check(&self) -> StoreResult<Result<(), String>>;
+
+    /// Ids of the machines (name, version), registering those that are new; in the order given.
+    async fn register_machines(&self, machines: &[(&str, u32)]) -> StoreResult<Vec<MachineId>>;
+
+    /// Registers a worker: a new holder of claims, alive.
+    async fn register_worker(&self, engine: &str, node: &str) -> StoreResult<WorkerId>;
+
+    /// Inserts instances; rows whose id is there already (an earlier try whose answer was lost) are left alone.
+    async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()>;
+
+    /// Takes due rows of a queue, most urgent first, for a worker that is not dead.
+    ///
+    /// A row that crashed twice (`crashes >= SOLO_CRASHES`) is taken only when it is the most urgent one,
+    /// and then alone.
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>>;
+
+    /// Commits outcomes where the worker still owns the row; says of each, in order, what became of it.
+    /// Asking again after a lost answer is safe: a committed outcome is recognised. `commits` are sorted by id.
+    async fn flush(&self, worker: WorkerId, commits: &[Commit], policy: DonePolicy) -> StoreResult<Vec<Flushed>>;
+
+    /// Hands rows back to their queue, uncharged, where the worker still owns them; returns how many.
+    async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64>;
+
+    /// Records that the worker is alive; false when it was declared dead.
+    async fn beat(&self, worker: WorkerId) -> StoreResult<bool>;
+
+    /// The rows that the worker owns in the database.
+    async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>>;
+
+    /// Ends a worker that stops: its remaining rows, if any, are taken back like those of a dead one.
+    async fn retire(&self, worker: WorkerId) -> StoreResult<()>;
+
+    /// All workers that are not dead.
+    async fn workers(&self) -> StoreResult<Vec<WorkerBeat>>;
+
+    /// Declares a worker dead if its beat is still the one seen; false when it has beaten meanwhile.
+    async fn bury(&self, worker: WorkerId, seen: i64) -> StoreResult<bool>;
+
+    /// Returns rows of dead or missing workers to their queues, charged with a crash, `limit` at most.
+    async fn reclaim(&self, limit: u32) -> StoreResult<Vec<Reclaimed>>;
+
+    /// Makes due rows ready, `limit` at most, and says when the next one is due.
+    async fn promote(&self, limit: u32) -> StoreResult<Promoted>;
+
+    /// Reads instances, those that exist; with `watch`, marks those that have not ended so that their end is told.
+    async fn probe(&self, ids: &[InstanceId], watch: bool) -> StoreResult<Vec<Snapshot>>;
+
+    /// Deletes instances that ended more than `retention` ago, and dead workers without rows; `limit` rows at most.
+    async fn sweep(&self, retention: Duration, limit: u32) -> StoreResult<Swept>;
+
+    /// How many instances there are of each machine, version, step and status.
+    async fn counts(&self) -> StoreResult<Vec<Count>>;
+
+    /// Tells other nodes. Best effort: nothing is lost when it fails.
+    async fn notify(&self, pokes: &[Poke]) -> StoreResult<()>;
+
+    /// Begins to listen to what other nodes tell; `None` if this store has no other nodes.
+    async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>>;
+}
+
+/// A subscription to the pokes of other nodes.
+#[async_trait]
+pub(crate) trait Listener: Send {
+    /// Waits for the next poke. An error means that the connection is lost, and pokes may have been missed.
+    /// Cancel-safe.
+    async fn next(&mut self) -> StoreResult<Poke>;
+}

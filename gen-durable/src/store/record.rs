@@ -1,0 +1,332 @@
+//! What crosses the seam: batches of plain records.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{InstanceId, MachineId, WorkerId};
+use crate::outcome::Transition;
+
+/// From how many crashes on a row runs alone on its node.
+pub const SOLO_CRASHES: u32 = 2;
+
+/// The longest delay that is kept; longer ones are taken as this: 100 years.
+pub const MAX_DELAY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// A delay as the database is told it: microseconds, rounded up, at most [`MAX_DELAY`].
+pub(crate) fn delay_micros(delay: Duration) -> i64 {
+    let delay = delay.min(MAX_DELAY);
+    i64::try_from(delay.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// When a new instance may run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Start {
+    /// This long after the insert, by the database's clock; zero is at once.
+    After(Duration),
+    /// At this instant, by the database's clock.
+    At(DateTime<Utc>),
+}
+
+/// An instance to insert.
+#[derive(Debug, Clone)]
+pub struct NewInstance {
+    /// Made by the inserting node.
+    pub id: InstanceId,
+    /// The machine and version that it belongs to.
+    pub machine: MachineId,
+    /// Name of the initial state's step.
+    pub step: &'static str,
+    /// The initial state as JSON text.
+    pub state: String,
+    /// Queue on which it runs.
+    pub queue: Arc<str>,
+    /// Lower runs first.
+    pub priority: i16,
+    /// When it may run.
+    pub start: Start,
+    /// W3C `traceparent` of whoever inserted it.
+    pub trace_context: Option<String>,
+}
+
+/// What a worker asks for.
+#[derive(Debug)]
+pub struct ClaimRequest<'a> {
+    /// Who asks.
+    pub worker: WorkerId,
+    /// Number of this claim, counted by the worker; marks the rows it takes.
+    pub claim: i64,
+    /// Queue to take from.
+    pub queue: &'a Arc<str>,
+    /// Machines that this node can run.
+    pub machines: &'a [MachineId],
+    /// How many rows at most.
+    pub limit: u32,
+}
+
+/// A row that a worker owns: what its step needs.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// The instance.
+    pub id: InstanceId,
+    /// Its machine and version.
+    pub machine: MachineId,
+    /// Name of the step to run.
+    pub step: String,
+    /// The state as JSON text.
+    pub state: String,
+    /// The queue it was taken from.
+    pub queue: Arc<str>,
+    /// Number of the claim that took it.
+    pub claim: i64,
+    /// How many outcomes were committed before.
+    pub revision: i64,
+    /// How many times this state's step was started before.
+    pub attempt: u32,
+    /// How many of those starts count against the limit.
+    pub failures: u32,
+    /// How many of those starts ended with the process.
+    pub crashes: u32,
+    /// W3C `traceparent` of whoever inserted it.
+    pub trace_context: Option<String>,
+}
+
+impl Claimed {
+    /// What proves that the worker owns the row.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held { id: self.id, claim: self.claim, revision: self.revision }
+    }
+}
+
+/// A row that a worker owns. With the worker's id it proves ownership: the row was not taken away since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// The instance.
+    pub id: InstanceId,
+    /// Number of the claim that took it.
+    pub claim: i64,
+    /// How many outcomes were committed before.
+    pub revision: i64,
+}
+
+/// An outcome to commit.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    /// The row, and what proves its ownership.
+    pub held: Held,
+    /// What happens to it.
+    pub transition: Transition,
+}
+
+/// What becomes of rows that are done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DonePolicy {
+    /// They stay until they are swept.
+    Keep,
+    /// They are deleted at once, unless somebody waits for their result.
+    Delete,
+}
+
+/// What became of an outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flushed {
+    /// It is committed. `watched`: another node waits for the result.
+    Committed {
+        /// Whether another node waits for the result.
+        watched: bool,
+    },
+    /// Somebody's transaction holds the row; try again.
+    Locked,
+    /// The worker owns the row no longer: nothing was changed.
+    Stale,
+}
+
+/// The heartbeat of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerBeat {
+    /// The worker.
+    pub id: WorkerId,
+    /// Name of its engine.
+    pub engine: String,
+    /// Name of its node.
+    pub node: String,
+    /// Rises while the worker is alive.
+    pub beat: i64,
+}
+
+/// Rows that were taken from a dead or missing worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reclaimed {
+    /// Who had them.
+    pub worker: WorkerId,
+    /// Queue they returned to.
+    pub queue: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// Rows that became due.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Promoted {
+    /// How many.
+    pub count: u64,
+    /// Queues on which they are.
+    pub queues: Vec<String>,
+    /// Time until the next one is due, if there is one; zero if the limit cut this batch short.
+    pub next_due: Option<Duration>,
+}
+
+/// What a sweep deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Instances past retention.
+    pub instances: u64,
+    /// Dead workers.
+    pub workers: u64,
+}
+
+/// Where an instance stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Status {
+    /// Waits for its time.
+    Scheduled,
+    /// Waits for a worker.
+    Ready,
+    /// Owned by a worker.
+    Executing,
+    /// Finished with an output.
+    Done,
+    /// Failed for good.
+    Failed,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl Status {
+    /// The status as the store and people write it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Executing => "executing",
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        [Self::Scheduled, Self::Ready, Self::Executing, Self::Done, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+    }
+
+    /// Whether the instance has ended.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An instance as it stood when it was read.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// The instance.
+    pub id: InstanceId,
+    /// Name of its machine.
+    pub machine: String,
+    /// Version of its machine.
+    pub version: u32,
+    /// Name of the step that runs next, runs now, or ran last.
+    pub step: String,
+    /// The state as JSON text.
+    pub state: String,
+    /// Where it stands.
+    pub status: Status,
+    /// The queue on which it runs.
+    pub queue: String,
+    /// Lower runs first.
+    pub priority: i16,
+    /// How many outcomes were committed.
+    pub revision: i64,
+    /// How many times the state's step was started and did not go on.
+    pub attempt: u32,
+    /// How many of those starts count against the limit.
+    pub failures: u32,
+    /// How many of those starts ended with the process.
+    pub crashes: u32,
+    /// The worker that owns it or owned it last.
+    pub worker: Option<WorkerId>,
+    /// The output as JSON text, when it is done.
+    pub output: Option<String>,
+    /// Why it failed, or why its last start did.
+    pub error: Option<String>,
+    /// When it was inserted, by the database's clock.
+    pub created_at: DateTime<Utc>,
+    /// From when on it may run, by the database's clock.
+    pub eligible_at: DateTime<Utc>,
+    /// When it ended, by the database's clock.
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// How many instances stand alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Count {
+    /// Name of the machine.
+    pub machine: String,
+    /// Version of the machine.
+    pub version: u32,
+    /// Name of the step.
+    pub step: String,
+    /// Where they stand.
+    pub status: Status,
+    /// How many.
+    pub count: u64,
+}
+
+/// What nodes tell each other, best effort.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Poke {
+    /// There is work on this queue.
+    Queue(String),
+    /// There will be a due row after this many milliseconds.
+    Due(u64),
+    /// This instance has ended.
+    Ended(InstanceId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_up_to_microseconds_and_saturate() {
+        assert_eq!(delay_micros(Duration::ZERO), 0);
+        assert_eq!(delay_micros(Duration::from_nanos(1)), 1);
+        assert_eq!(delay_micros(Duration::from_nanos(1001)), 2);
+        assert_eq!(delay_micros(Duration::MAX), delay_micros(MAX_DELAY));
+    }
+
+    #[test]
+    fn every_status_reads_back_from_its_text() {
+        for status in [Status::Scheduled, Status::Ready, Status::Executing, Status::Done, Status::Failed] {
+            assert_eq!(Status::parse(status.as_str()), Some(status));
+        }
+        assert_eq!(Status::parse("lost"), None);
+    }
+}
