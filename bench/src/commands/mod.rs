@@ -1,0 +1,3 @@
+//! One module a command: its arguments and a `run` that returns a [`Report`](crate::report::Report).
+
+pub(crate) mod server;

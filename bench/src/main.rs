@@ -1,0 +1,49 @@
+//! The measurements: `cargo run --release -p gen-durable-bench -- <command>`.
+//!
+//! Every command runs on a throwaway PostgreSQL server with PostgreSQL's own defaults, so that each commit
+//! reaches the disk; with `DATABASE_URL` set, on that server instead.
+
+mod commands;
+mod measure;
+mod report;
+
+use std::error::Error;
+
+use clap::{Parser, Subcommand};
+use gen_durable_tests::{Server, ServerOptions};
+use tokio::task::spawn_blocking;
+
+use crate::report::Report;
+
+/// Measures gen-durable on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "gen-durable-bench", version)]
+struct Arguments {
+    /// Print one JSON object on the last line too.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Server(commands::server::Arguments),
+}
+
+impl Command {
+    async fn run(&self, server: &Server) -> Result<Report, Box<dyn Error + Send + Sync>> {
+        match self {
+            Self::Server(arguments) => commands::server::run(arguments, server).await,
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let arguments = Arguments::parse();
+    let server = spawn_blocking(|| Server::open(ServerOptions::durable())).await??;
+    let report = arguments.command.run(&server).await?;
+    report.print(arguments.json)?;
+    Ok(())
+}
