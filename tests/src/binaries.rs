@@ -17,7 +17,7 @@ const VERSIONED: [&str; 2] = ["/usr/lib/postgresql", "/opt/homebrew/opt"];
 /// the newest packaged version, then the `PATH`. Client packages bring `pg_config` without a server, so
 /// every candidate must really hold the programs.
 pub(crate) fn find() -> io::Result<PathBuf> {
-    if let Some(chosen) = env::var_os("GEN_DURABLE_PG_BIN") {
+    if let Some(chosen) = env::var_os("GEN_DURABLE_PG_BIN").filter(|chosen| !chosen.is_empty()) {
         let chosen = PathBuf::from(chosen);
         return if holds_a_server(&chosen) {
             Ok(chosen)

@@ -35,9 +35,8 @@ pub(crate) enum Order {
 #[derive(Debug)]
 struct Supervisor {
     shell: Child,
-    /// `None` once dropped: its end of file is the order to clean up.
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    /// `None` once dropped: the end of its input is the shell's order to clean up.
+    pipes: Option<(ChildStdin, BufReader<ChildStdout>)>,
 }
 
 impl Cluster {
@@ -45,23 +44,7 @@ impl Cluster {
     pub(crate) fn start(settings: &[(String, String)]) -> io::Result<Self> {
         let binaries = binaries::find()?;
         let directory = create_directory()?;
-        let mut shell = Command::new("sh");
-        shell
-            .arg("-c")
-            .arg(include_str!("supervisor.sh"))
-            .arg("supervisor.sh")
-            .arg(&binaries)
-            .arg(&directory);
-        shell.arg(format!("unix_socket_directories = {}", quoted(&directory.to_string_lossy())));
-        shell.args(settings.iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
-        become_unprivileged(&mut shell, &directory)?;
-        // Its own process group, so that an interrupt from the terminal ends us and not the cleaning up.
-        shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // The standard library opens these pipes close-on-exec: no other child of ours holds them open.
-        let mut shell = shell.spawn()?;
-        let orders = shell.stdin.take();
-        let answers = shell.stdout.take().ok_or_else(|| io::Error::other("the supervisor has no output"))?;
-        let supervisor = Mutex::new(Supervisor { shell, orders, answers: BufReader::new(answers) });
+        let supervisor = Mutex::new(Supervisor::spawn(&binaries, &directory, settings)?);
         let cluster = Self { directory, supervisor };
         cluster.order(Order::Make)?;
         cluster.order(Order::Start)?;
@@ -88,24 +71,42 @@ impl Cluster {
 }
 
 impl Supervisor {
-    fn ask(&mut self, order: Order) -> io::Result<String> {
+    fn spawn(binaries: &Path, directory: &Path, settings: &[(String, String)]) -> io::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(include_str!("supervisor.sh")).arg("supervisor.sh").arg(binaries).arg(directory);
+        shell.arg(format!("unix_socket_directories = {}", quoted(&directory.to_string_lossy())));
+        shell.args(settings.iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
+        become_unprivileged(&mut shell, directory)?;
+        // Its own process group, so that an interrupt from the terminal ends us and not the cleaning up.
+        shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // The standard library opens these pipes close-on-exec: no other child of ours holds them open.
+        let mut shell = shell.spawn()?;
+        let pipes = shell.stdin.take().zip(shell.stdout.take().map(BufReader::new));
+        Ok(Self { shell, pipes })
+    }
+
+    fn tell(&mut self, order: Order) -> io::Result<&mut impl BufRead> {
         let word = match order {
             Order::Make => "make",
             Order::Start => "start",
             Order::Stop => "stop",
             Order::Kill => "kill",
         };
-        let orders = self.orders.as_mut().ok_or_else(|| io::Error::other("the server is being removed"))?;
+        let (orders, answers) = self.pipes.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         writeln!(orders, "{word}")?;
+        Ok(answers)
+    }
+
+    fn ask(&mut self, order: Order) -> io::Result<String> {
         let mut answer = String::new();
-        self.answers.read_line(&mut answer)?;
+        self.tell(order)?.read_line(&mut answer)?;
         Ok(answer.trim().to_owned())
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.pipes.take());
         let _ = self.shell.wait();
     }
 }
@@ -153,6 +154,16 @@ fn last_lines(text: &str, count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn owner_that_dies_while_the_cluster_is_made_leaves_nothing() {
+        let binaries = binaries::find().expect("a server is installed");
+        let directory = create_directory().expect("a directory");
+        let mut supervisor = Supervisor::spawn(&binaries, &directory, &[]).expect("it starts");
+        supervisor.tell(Order::Make).expect("it listens");
+        drop(supervisor);
+        assert!(!directory.exists());
+    }
 
     #[test]
     fn settings_are_quoted() {

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io;
+use std::panic::resume_unwind;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -42,7 +43,9 @@ impl Database {
     ///
     /// With words on what to do, when there is no server or it does not allow creating databases.
     pub async fn create() -> Self {
-        let server = spawn_blocking(Server::shared).await.expect("there is a server");
+        // On its own thread because it blocks; its panic is passed on as it is.
+        let server =
+            spawn_blocking(Server::shared).await.unwrap_or_else(|panic| resume_unwind(panic.into_panic()));
         Self::create_on(server).await.expect("the server allows creating a database")
     }
 

@@ -72,9 +72,10 @@ impl Server {
     ///
     /// `DATABASE_URL` is unreadable, or as [`Server::start`].
     pub fn open(options: ServerOptions) -> io::Result<Self> {
-        let Ok(url) = env::var("DATABASE_URL") else {
+        let url = env::var("DATABASE_URL").unwrap_or_default();
+        if url.is_empty() {
             return Self::start(options);
-        };
+        }
         let options = url.parse().map_err(|error| {
             io::Error::other(format!("cannot read DATABASE_URL as a postgres URL: {error}"))
         })?;

@@ -5,7 +5,9 @@
 # means that this process is gone, however it went: even SIGKILL closes pipes. Then the server is
 # stopped and its directory removed. Words are obeyed one after another, so the end never comes upon a
 # half-made cluster.
-trap '' HUP INT TERM
+#
+# Without an owner nobody reads the answers either, so SIGPIPE must not end this before the cleaning up.
+trap '' HUP INT TERM PIPE
 bin=$1 dir=$2
 shift 2
 umask 077
