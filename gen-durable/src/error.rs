@@ -23,7 +23,9 @@ pub enum Error {
         problem: String,
     },
     /// An engine of this name already runs in this process.
-    #[error("an engine named `{name}` already runs in this process; give this one another `name` or shut the other down")]
+    #[error(
+        "an engine named `{name}` already runs in this process; give this one another `name` or shut the other down"
+    )]
     AlreadyStarted {
         /// Name of the engine.
         name: String,

@@ -1,9 +1,14 @@
 //! Jobs: machines of one state, written as a function.
 
 use std::fmt;
+use std::time::Duration;
 
+use crate::context::Call;
 use crate::error::{BoxError, StepError};
-use crate::machine::{Initial, Machine, MachineEntry};
+use crate::machine::{
+    Fault, Initial, Machine, MachineEntry, Resource, State, StateCode, StateEntry, StepFuture, entry,
+};
+use crate::retry::RetryPolicy;
 
 /// What a `#[durable_job]` function returns.
 pub type JobResult<T> = Result<T, JobError>;
@@ -50,4 +55,38 @@ impl fmt::Display for JobError {
 pub trait Job: Machine + Initial {
     /// The job, ready to be given to [`EngineBuilder::jobs`](crate::EngineBuilder::jobs).
     fn job() -> MachineEntry;
+}
+
+/// What a job may return, and the output in it; called by generated code.
+#[diagnostic::on_unimplemented(
+    message = "a job cannot return `{Self}`",
+    label = "not a result of a job",
+    note = "return `JobResult<()>`, or `JobResult<T>` with an output of type `T`"
+)]
+pub trait JobReturn {
+    /// What the job yields.
+    type Output;
+    /// The result with its error as a job's error.
+    fn into_job_result(self) -> JobResult<Self::Output>;
+}
+
+impl<T, E: Into<JobError>> JobReturn for Result<T, E> {
+    type Output = T;
+
+    fn into_job_result(self) -> JobResult<T> {
+        self.map_err(Into::into)
+    }
+}
+
+/// Makes the entry of the job with the argument `S`; called by generated code.
+#[must_use]
+pub fn job_entry<S: State<Machine = S> + Machine>(
+    run: for<'a> fn(&'a (), Call) -> StepFuture<'a>,
+    timeout: Option<Duration>,
+    retry: RetryPolicy,
+    resources: &'static [Resource],
+) -> MachineEntry {
+    let state = StateEntry { step: S::STEP, aliases: &[], timeout, retry: Some(retry) };
+    let code = StateCode { run, recover: |(), error, _| Box::pin(async { Err(Fault::Error(error)) }) };
+    entry::<S, (), 1>((), [state], [code], resources)
 }

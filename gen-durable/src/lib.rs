@@ -35,14 +35,16 @@ pub mod prelude {
 pub mod __private {
     pub use crate::context::{Call, Context};
     pub use crate::error::StepError;
-    pub use crate::job::{Job, JobResult};
+    pub use crate::job::{Job, JobReturn, job_entry};
     pub use crate::machine::{
         Discovered, Fault, Finishes, Follows, Initial, Machine, MachineEntry, Resource, State, StateCode,
-        StateEntry, StepFuture, Uses, entry,
+        StateEntry, Uses, decode, entry, stub, unknown_step,
     };
     pub use crate::outcome::StepResult;
     pub use crate::retry::RetryPolicy;
     pub use ::inventory;
     pub use ::serde;
-    pub use ::serde_json;
+    pub use ::std::boxed::Box;
+    pub use ::std::string::String;
+    pub use gen_durable_macros::DurableStates;
 }

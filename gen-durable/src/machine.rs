@@ -220,6 +220,29 @@ pub fn entry<M: Machine, H: Send + Sync + 'static, const N: usize>(
     }
 }
 
+/// Decodes a state into its machine; called by generated code.
+///
+/// # Errors
+///
+/// A sentence that says what does not decode.
+pub fn decode<S: State, M: From<S>>(state: &str) -> Result<M, String> {
+    serde_json::from_str::<S>(state)
+        .map(M::from)
+        .map_err(|error| format!("the stored state of step `{}` does not decode: {error}", S::STEP))
+}
+
+/// Why a step that a machine does not know does not decode; called by generated code.
+#[must_use]
+pub fn unknown_step<M: Machine>(step: &str) -> String {
+    format!("machine `{}` version {} has no step `{step}`", M::NAME, M::VERSION)
+}
+
+/// Stands for code that a mistake in a macro's input left out; never runs, because the build fails.
+#[must_use]
+pub fn stub<T>() -> T {
+    unreachable!("the macro reported an error")
+}
+
 /// A machine that was submitted at link time.
 pub struct Discovered(pub fn() -> MachineEntry);
 

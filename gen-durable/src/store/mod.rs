@@ -69,7 +69,12 @@ pub(crate) trait Store: Send + Sync + 'static {
 
     /// Commits outcomes where the worker still owns the row; says of each, in order, what became of it.
     /// Asking again after a lost answer is safe: a committed outcome is recognised. `commits` are sorted by id.
-    async fn flush(&self, worker: WorkerId, commits: &[Commit], policy: DonePolicy) -> StoreResult<Vec<Flushed>>;
+    async fn flush(
+        &self,
+        worker: WorkerId,
+        commits: &[Commit],
+        policy: DonePolicy,
+    ) -> StoreResult<Vec<Flushed>>;
 
     /// Hands rows back to their queue, uncharged, where the worker still owns them; returns how many.
     async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64>;

@@ -1,0 +1,46 @@
+//! What a machine with mistakes expands to next to its errors: enough that code which uses it causes no
+//! further errors. Every state may start, go anywhere and finish.
+
+use std::collections::HashSet;
+
+use proc_macro2::TokenStream;
+use quote::ToTokens;
+use syn::Ident;
+use syn::ext::IdentExt;
+
+use super::check::PRELUDE;
+use super::expand;
+use super::model::{Kind, Machine, State};
+
+/// The stubs of a machine with mistakes.
+pub(crate) fn machine(mut machine: Machine) -> TokenStream {
+    // With parameters there is no telling which of them a state's fields need.
+    if !machine.generics.params.is_empty() {
+        return TokenStream::new();
+    }
+    let mut taken = HashSet::from([machine.ident.to_string(), machine.steps_trait().to_string()]);
+    let states = std::mem::take(&mut machine.states);
+    machine.states = states.into_iter().filter(|state| may_exist(state, &mut taken)).collect();
+    let all: Vec<Ident> = machine.states.iter().map(|state| state.ident.clone()).collect();
+    for state in &mut machine.states {
+        state.options.initial.get_or_insert_with(|| state.ident.span());
+        state.options.finishes = true;
+        state.options.next.clone_from(&all);
+        state.options.aliases.clear();
+    }
+    machine.options.steps = None;
+    expand::machine(&machine)
+}
+
+/// Whether nothing that the state expands to is there already.
+fn may_exist(state: &State, taken: &mut HashSet<String>) -> bool {
+    let hides =
+        !matches!(state.kind, Kind::Own(_)) && PRELUDE.contains(&state.ident.unraw().to_string().as_str());
+    let Some(method) = &state.method else { return false };
+    let names = [
+        state.ty().to_string(),
+        method.unraw().to_string(),
+        state.error_method.to_token_stream().to_string(),
+    ];
+    !hides && names.into_iter().all(|name| taken.insert(name))
+}

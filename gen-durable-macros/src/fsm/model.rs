@@ -1,0 +1,113 @@
+//! A machine as it was written, ready to be checked and expanded.
+
+use std::time::Duration;
+
+use proc_macro2::{Span, TokenStream};
+use syn::{Attribute, Fields, FieldsNamed, Generics, Ident, LitStr, Type, Visibility};
+
+use crate::options::Retry;
+
+/// The enum and the attribute's arguments.
+pub(crate) struct Machine {
+    /// Path of the module that generated code names.
+    pub(crate) private: TokenStream,
+    pub(crate) ident: Ident,
+    pub(crate) vis: Visibility,
+    pub(crate) generics: Generics,
+    pub(crate) options: MachineOptions,
+    /// Derives and lint levels that the structs get from the enum.
+    pub(crate) inherited: Vec<TokenStream>,
+    pub(crate) states: Vec<State>,
+}
+
+/// The arguments of `#[durable_fsm(...)]`.
+#[derive(Default)]
+pub(crate) struct MachineOptions {
+    pub(crate) name: Option<LitStr>,
+    pub(crate) version: Option<u32>,
+    pub(crate) queue: Option<LitStr>,
+    pub(crate) output: Option<Type>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) steps: Option<Type>,
+}
+
+/// A variant.
+pub(crate) struct State {
+    pub(crate) ident: Ident,
+    /// Attributes that its struct gets: documentation, lint levels, helpers of other derives.
+    pub(crate) attributes: Vec<Attribute>,
+    /// What is inside `#[serde(...)]` on its struct.
+    pub(crate) serde: Vec<TokenStream>,
+    pub(crate) kind: Kind,
+    /// Name of its step in the store, unless renamed.
+    pub(crate) step: String,
+    /// Name of its step's method; `None` where no method can have the name.
+    pub(crate) method: Option<Ident>,
+    /// Name of its error method.
+    pub(crate) error_method: Ident,
+    pub(crate) options: StateOptions,
+}
+
+/// What the state of a variant is.
+pub(crate) enum Kind {
+    /// A struct with the variant's fields.
+    Struct(FieldsNamed),
+    /// A struct without fields.
+    Unit,
+    /// The type in the variant's only unnamed field.
+    Own(Type),
+    /// Something else, which is refused.
+    Tuple(Fields),
+}
+
+/// The arguments of `#[state(...)]`.
+#[derive(Default)]
+pub(crate) struct StateOptions {
+    pub(crate) initial: Option<Span>,
+    pub(crate) next: Vec<Ident>,
+    pub(crate) finishes: bool,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) rename: Option<LitStr>,
+    pub(crate) aliases: Vec<LitStr>,
+}
+
+impl Machine {
+    /// Name of the machine in the store.
+    pub(crate) fn name(&self) -> String {
+        self.options.name.as_ref().map_or_else(|| crate::names::snake_case_of(&self.ident), LitStr::value)
+    }
+
+    /// Name of the trait of its steps.
+    pub(crate) fn steps_trait(&self) -> Ident {
+        quote::format_ident!("{}Steps", self.ident)
+    }
+
+    /// Whether instances may start in this state.
+    pub(crate) fn is_initial(&self, at: usize) -> bool {
+        if self.states.iter().any(|state| state.options.initial.is_some()) {
+            self.states[at].options.initial.is_some()
+        } else {
+            at == 0
+        }
+    }
+}
+
+impl State {
+    /// Name of its step in the store, and where it comes from.
+    pub(crate) fn step_name(&self) -> (String, Span) {
+        match &self.options.rename {
+            Some(name) => (name.value(), name.span()),
+            None => (self.step.clone(), self.ident.span()),
+        }
+    }
+
+    /// The type of the state.
+    pub(crate) fn ty(&self) -> TokenStream {
+        use quote::ToTokens;
+        match &self.kind {
+            Kind::Own(ty) => ty.to_token_stream(),
+            _ => self.ident.to_token_stream(),
+        }
+    }
+}

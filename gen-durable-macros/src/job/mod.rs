@@ -1,0 +1,41 @@
+//! `#[durable_job]`: parse, check, expand.
+
+mod check;
+mod expand;
+mod parse;
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use crate::errors::Errors;
+
+/// Expands the attribute.
+pub(crate) fn attribute(arguments: TokenStream, item: &TokenStream) -> TokenStream {
+    let errors = Errors::new();
+    let function = match syn::parse2::<syn::ItemFn>(item.clone()) {
+        Ok(function) => function,
+        Err(error) => {
+            let function_like = item.clone().into_iter().any(|token| token.to_string() == "fn");
+            if function_like {
+                errors.keep(error);
+            } else {
+                errors.at(
+                    item,
+                    "`#[durable_job]` goes on an async function, whose first parameter is the job's argument",
+                );
+            }
+            let errors = errors.finish();
+            return quote!(#item #errors);
+        }
+    };
+    let job = parse::job(arguments, &function, &errors);
+    check::check(&job, &errors);
+    let code = match errors.finish() {
+        None => expand::job(&job),
+        Some(errors) => {
+            let stubs = expand::stubs(&job);
+            quote!(#errors #stubs)
+        }
+    };
+    quote!(#item #code)
+}

@@ -1,0 +1,3 @@
+//! The code that the macros make, without an engine.
+
+mod basics;
