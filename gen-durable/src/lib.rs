@@ -6,9 +6,11 @@ mod error;
 mod id;
 mod job;
 mod machine;
+pub mod migrate;
 mod outcome;
 mod retry;
-pub(crate) mod store;
+#[doc(hidden)]
+pub mod store;
 
 pub use context::Context;
 pub use error::{BoxError, Error, StepError};

@@ -3,7 +3,7 @@
 //! Only this module's children know SQL, and a store never calls user code. All instants are the
 //! database's clock; only durations cross this seam.
 
-pub(crate) mod postgres;
+pub mod postgres;
 mod record;
 
 use std::time::Duration;
@@ -13,7 +13,9 @@ use async_trait::async_trait;
 pub use record::*;
 
 use crate::error::BoxError;
-use crate::id::{InstanceId, MachineId, WorkerId};
+pub use crate::id::MachineId;
+use crate::id::{InstanceId, WorkerId};
+pub use crate::outcome::Transition;
 
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,7 @@ pub type StoreResult<T> = Result<T, StoreError>;
 /// Where instances live. Every method is one transaction, and may be called again after an error: what
 /// was lost is only the answer.
 #[async_trait]
-pub(crate) trait Store: Send + Sync + 'static {
+pub trait Store: Send + Sync + 'static {
     /// Says what is wrong if the database's schema is not one that this binary can work with.
     async fn check(&self) -> StoreResult<Result<(), String>>;
 
@@ -118,7 +120,7 @@ pub(crate) trait Store: Send + Sync + 'static {
 
 /// A subscription to the pokes of other nodes.
 #[async_trait]
-pub(crate) trait Listener: Send {
+pub trait Listener: Send {
     /// Waits for the next poke. An error means that the connection is lost, and pokes may have been missed.
     /// Cancel-safe.
     async fn next(&mut self) -> StoreResult<Poke>;

@@ -1,3 +1,4 @@
 //! The tests that need a database, in one binary so that everything links once.
 
 mod harness;
+mod store;

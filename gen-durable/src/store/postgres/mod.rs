@@ -1,1 +1,287 @@
-//! PostgreSQL.
+//! PostgreSQL: the store for many nodes.
+//!
+//! One statement a file in `sql/`, each with its locks, its races and its plan explained. A statement is a
+//! transaction by itself, needs no session state, and takes row locks only with `skip locked`, except a worker's own
+//! row: so statements of the engine never wait for each other's or for a user's rows, and cannot deadlock.
+//!
+//! | lane | connections | methods |
+//! |---|---|---|
+//! | claim | 1 | `claim` |
+//! | flush | 1 | `flush` |
+//! | pulse | 1 | `beat`, `held`, `release` |
+//! | common | 4 | all others |
+//!
+//! A lane's connection lives on the runtime that opened it; called from another one, the lane opens a new one. So
+//! the heartbeat's thread may have a runtime of its own, and the others may call the same methods.
+
+mod connection;
+mod failure;
+mod flush;
+mod insert;
+mod listener;
+mod read;
+mod schema;
+mod statements;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use sqlx::postgres::{PgConnectOptions, PgPool};
+use uuid::Uuid;
+
+use self::connection::{Lane, Query, Source};
+use self::failure::classify;
+use self::flush::HeldColumns;
+use self::listener::PostgresListener;
+pub use self::schema::{DEFAULT_SCHEMA, Schema};
+use self::statements::{Statement, Statements};
+use crate::id::{InstanceId, MachineId, WorkerId};
+use crate::migrate;
+use crate::store::{
+    ClaimRequest, Claimed, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke, Promoted,
+    Reclaimed, SOLO_CRASHES, Snapshot, Store, StoreError, StoreResult, Swept, WorkerBeat, delay_micros,
+};
+
+/// How long claims and flushes may take; after that the connection counts as dead.
+const WORK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long heartbeats may take: a second try must fit into the lease.
+const PULSE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long anything else may take, reading the whole table included.
+const COMMON_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often a probe tries to mark a row that somebody holds, and how long it waits in between.
+const WATCH_TRIES: u32 = 3;
+const WATCH_PAUSE: Duration = Duration::from_millis(5);
+
+/// Instances in PostgreSQL.
+#[derive(Debug)]
+pub struct PostgresStore {
+    schema: Schema,
+    statements: Statements,
+    source: Source,
+    listen: Option<PgConnectOptions>,
+    claim: Lane,
+    flush: Lane,
+    pulse: Lane,
+    common: Lane,
+}
+
+impl PostgresStore {
+    /// A store in `schema`, with connections of its own made from the pool's options; connects when first used.
+    ///
+    /// `listen` is the server's direct address for when the pool's leads to a pooler, which cannot listen.
+    #[must_use]
+    pub fn new(pool: PgPool, schema: Schema, listen: Option<PgConnectOptions>) -> Self {
+        let source = Source::new(pool);
+        let lane = |slots, patience| Lane::new(source.clone(), slots, patience);
+        Self {
+            statements: Statements::new(&schema),
+            claim: lane(1, WORK_PATIENCE),
+            flush: lane(1, WORK_PATIENCE),
+            pulse: lane(1, PULSE_PATIENCE),
+            common: lane(4, COMMON_PATIENCE),
+            schema,
+            source,
+            listen,
+        }
+    }
+
+    /// The schema that holds the tables.
+    #[must_use]
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// Name and text of every statement, for tests.
+    #[must_use]
+    pub fn statements(&self) -> Vec<(&'static str, sqlx::SqlStr)> {
+        self.statements.all().into_iter().map(|statement| (statement.name, statement.text())).collect()
+    }
+
+    /// Reads instances, and whether each is watched.
+    async fn read(&self, ids: &[Uuid]) -> StoreResult<Vec<(Snapshot, bool)>> {
+        let rows = self.common.rows(&self.statements.probe, |query| query.bind(ids)).await?;
+        rows.iter().map(read::snapshot).collect()
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn check(&self) -> StoreResult<Result<(), String>> {
+        let books =
+            self.common.row(&self.statements.keeps_books, |query| query.bind(self.schema.name())).await?;
+        if !decode(&self.statements.keeps_books, || books.try_get(0))? {
+            return Ok(migrate::admits(0, 0));
+        }
+        let row = self.common.row(&self.statements.installed, |query| query).await?;
+        let (version, oldest_code) =
+            decode(&self.statements.installed, || Ok((row.try_get(0)?, row.try_get(1)?)))?;
+        Ok(migrate::admits(version, oldest_code))
+    }
+
+    async fn register_machines(&self, machines: &[(&str, u32)]) -> StoreResult<Vec<MachineId>> {
+        let names: Vec<&str> = machines.iter().map(|(name, _)| *name).collect();
+        let versions: Vec<i64> = machines.iter().map(|(_, version)| i64::from(*version)).collect();
+        let bind = |query: Query| query.bind(&names).bind(&versions);
+        self.common.execute(&self.statements.register_machines, bind).await?;
+        let rows = self.common.rows(&self.statements.machines, bind).await?;
+        if rows.len() != machines.len() {
+            return Err(StoreError::Unavailable("a machine vanished while it was registered".into()));
+        }
+        decode(&self.statements.machines, || rows.iter().map(|row| Ok(MachineId(row.try_get(0)?))).collect())
+    }
+
+    async fn register_worker(&self, engine: &str, node: &str) -> StoreResult<WorkerId> {
+        let statement = &self.statements.register_worker;
+        let row = self.common.row(statement, |query| query.bind(engine).bind(node)).await?;
+        decode(statement, || row.try_get(0).map(WorkerId))
+    }
+
+    async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()> {
+        let chunks = insert::chunks(instances);
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let bind = |time: usize, query| insert::bind(chunks[time], query);
+        self.common.repeat(&self.statements.insert, chunks.len(), bind).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>> {
+        let statement = &self.statements.claim;
+        let machines: Vec<i32> = request.machines.iter().map(|machine| machine.0).collect();
+        let bind = |query: Query| {
+            query
+                .bind(request.worker.0)
+                .bind(request.claim)
+                .bind(&**request.queue)
+                .bind(&machines)
+                .bind(i64::from(request.limit))
+                .bind(i64::from(SOLO_CRASHES))
+        };
+        let rows = self.claim.rows(statement, bind).await?;
+        decode(statement, || {
+            rows.iter().map(|row| read::claimed(row, request.queue, request.claim)).collect()
+        })
+    }
+
+    async fn flush(
+        &self,
+        worker: WorkerId,
+        commits: &[Commit],
+        policy: DonePolicy,
+    ) -> StoreResult<Vec<Flushed>> {
+        let Statements { flush, settle, .. } = &self.statements;
+        if commits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = flush::Columns::of(commits);
+        let delete = policy == DonePolicy::Delete;
+        let rows = self.flush.rows(flush, |query| columns.bind(query.bind(worker.0).bind(delete))).await?;
+        let mut fates = decode(flush, || flush::written(&rows))?;
+        if fates.len() < commits.len() {
+            let held = commits.iter().map(|commit| commit.held);
+            let missed =
+                HeldColumns::of(held.filter(|held| !fates.contains_key(&held.id.as_uuid())).collect());
+            let rows = self.flush.rows(settle, |query| missed.bind(query.bind(worker.0))).await?;
+            fates.extend(decode(settle, || flush::settled(&rows))?);
+        }
+        let fate = |commit: &Commit| fates.get(&commit.held.id.as_uuid()).copied().unwrap_or(Flushed::Stale);
+        Ok(commits.iter().map(fate).collect())
+    }
+
+    async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64> {
+        let columns = HeldColumns::of(held.to_vec());
+        self.pulse.execute(&self.statements.release, |query| columns.bind(query.bind(worker.0))).await
+    }
+
+    async fn beat(&self, worker: WorkerId) -> StoreResult<bool> {
+        self.pulse.execute(&self.statements.beat, |query| query.bind(worker.0)).await.map(|rows| rows > 0)
+    }
+
+    async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>> {
+        let statement = &self.statements.held;
+        let rows = self.pulse.rows(statement, |query| query.bind(worker.0)).await?;
+        decode(statement, || rows.iter().map(read::held).collect())
+    }
+
+    async fn retire(&self, worker: WorkerId) -> StoreResult<()> {
+        self.common.execute(&self.statements.retire, |query| query.bind(worker.0)).await.map(drop)
+    }
+
+    async fn workers(&self) -> StoreResult<Vec<WorkerBeat>> {
+        let statement = &self.statements.workers;
+        let rows = self.common.rows(statement, |query| query).await?;
+        decode(statement, || rows.iter().map(read::beat).collect())
+    }
+
+    async fn bury(&self, worker: WorkerId, seen: i64) -> StoreResult<bool> {
+        let bind = |query: Query| query.bind(worker.0).bind(seen);
+        self.common.execute(&self.statements.bury, bind).await.map(|rows| rows > 0)
+    }
+
+    async fn reclaim(&self, limit: u32) -> StoreResult<Vec<Reclaimed>> {
+        let statement = &self.statements.reclaim;
+        let rows = self.common.rows(statement, |query| query.bind(i64::from(limit))).await?;
+        decode(statement, || rows.iter().map(read::reclaimed).collect())
+    }
+
+    async fn promote(&self, limit: u32) -> StoreResult<Promoted> {
+        let statement = &self.statements.promote;
+        let row = self.common.row(statement, |query| query.bind(i64::from(limit))).await?;
+        decode(statement, || read::promoted(&row, limit))
+    }
+
+    async fn probe(&self, ids: &[InstanceId], watch: bool) -> StoreResult<Vec<Snapshot>> {
+        let mut ids: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
+        ids.sort_unstable();
+        for _ in 0..if watch { WATCH_TRIES } else { 0 } {
+            self.common.execute(&self.statements.watch, |query| query.bind(&ids)).await?;
+            // Read after the mark: an end that came before the mark is seen, one that comes after is told. A row
+            // that could not be marked, as somebody held it, may be one that ends just now.
+            let read = self.read(&ids).await?;
+            if read.iter().all(|(snapshot, watched)| *watched || snapshot.status.is_terminal()) {
+                return Ok(read.into_iter().map(|(snapshot, _)| snapshot).collect());
+            }
+            tokio::time::sleep(WATCH_PAUSE).await;
+        }
+        // Somebody keeps a row locked for long: its end is found when the caller asks again.
+        Ok(self.read(&ids).await?.into_iter().map(|(snapshot, _)| snapshot).collect())
+    }
+
+    async fn sweep(&self, retention: Duration, limit: u32) -> StoreResult<Swept> {
+        let Statements { sweep_instances, sweep_workers, .. } = &self.statements;
+        let limit = i64::from(limit);
+        let bind = |query: Query| query.bind(delay_micros(retention)).bind(limit);
+        let instances = self.common.execute(sweep_instances, bind).await?;
+        let workers = self.common.execute(sweep_workers, |query| query.bind(limit)).await?;
+        Ok(Swept { instances, workers })
+    }
+
+    async fn counts(&self) -> StoreResult<Vec<Count>> {
+        let rows = self.common.rows(&self.statements.counts, |query| query).await?;
+        rows.iter().map(read::counted).collect()
+    }
+
+    async fn notify(&self, pokes: &[Poke]) -> StoreResult<()> {
+        let payloads: Vec<String> =
+            pokes.iter().filter_map(|poke| serde_json::to_string(poke).ok()).collect();
+        if payloads.is_empty() {
+            return Ok(());
+        }
+        let bind = |query: Query| query.bind(self.schema.name()).bind(&payloads);
+        self.common.rows(&self.statements.notify, bind).await.map(drop)
+    }
+
+    async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>> {
+        let options = self.listen.clone().unwrap_or_else(|| (*self.source.options()).clone());
+        Ok(Some(Box::new(PostgresListener::open(options, &self.schema).await?)))
+    }
+}
+
+/// Reads an answer; what does not fit our own statement is a fault of the database, not of the data sent.
+fn decode<T>(statement: &Statement, read: impl FnOnce() -> sqlx::Result<T>) -> StoreResult<T> {
+    read().map_err(|error| classify(statement.name, error))
+}

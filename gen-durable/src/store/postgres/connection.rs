@@ -1,0 +1,214 @@
+//! Connections of the engine itself, never the user's pool.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
+use sqlx::{ConnectOptions, Connection, Either, Executor, PgConnection, PgPool, Postgres};
+use tokio::runtime::{Handle, Id};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
+use super::failure::{classify, is_about_connection, overdue};
+use super::statements::Statement;
+use crate::store::{StoreError, StoreResult};
+
+/// A statement with its parameters so far.
+pub(super) type Query = sqlx::query::Query<'static, Postgres, PgArguments>;
+
+/// How long opening a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What connections are opened with: the options of the user's pool, read again each time, as passwords rotate.
+#[derive(Debug, Clone)]
+pub(super) struct Source(PgPool);
+
+impl Source {
+    pub(super) fn new(pool: PgPool) -> Self {
+        Self(pool)
+    }
+
+    pub(super) fn options(&self) -> Arc<PgConnectOptions> {
+        self.0.connect_options()
+    }
+
+    async fn open(&self) -> StoreResult<PgConnection> {
+        let options = self.options();
+        // The handshake can hang, too: a server behind a dead network, or a frozen one.
+        match timeout(CONNECT_PATIENCE, options.connect()).await {
+            Ok(opened) => opened.map_err(|error| classify("connect", error)),
+            Err(_) => Err(overdue("connect", CONNECT_PATIENCE)),
+        }
+    }
+}
+
+/// A few connections for one kind of work, opened when first needed.
+///
+/// A connection goes back only after its call ended well. Whatever else happened (an error, a timeout, a future
+/// dropped in the middle), it is closed: so none is ever left inside a transaction, or with an answer under way
+/// that the next call would take for its own.
+#[derive(Debug)]
+pub(super) struct Lane {
+    source: Source,
+    slots: Semaphore,
+    idle: Mutex<Vec<Idle>>,
+    patience: Duration,
+}
+
+/// A connection that waits for its next use.
+#[derive(Debug)]
+struct Idle {
+    connection: PgConnection,
+    /// The runtime that drives its socket. On another one it would hang as soon as that one stops.
+    runtime: Id,
+}
+
+impl Lane {
+    /// A lane of at most `slots` connections, whose calls are given up after `patience`.
+    pub(super) fn new(source: Source, slots: usize, patience: Duration) -> Self {
+        Self { source, slots: Semaphore::new(slots), idle: Mutex::new(Vec::new()), patience }
+    }
+
+    /// Runs a statement, and returns its rows.
+    pub(super) async fn rows(
+        &self,
+        statement: &Statement,
+        bind: impl Fn(Query) -> Query + Send + Sync,
+    ) -> StoreResult<Vec<PgRow>> {
+        self.run(statement, 1, |_, query| bind(query)).await.map(|answer| answer.rows)
+    }
+
+    /// Runs a statement that returns exactly one row.
+    pub(super) async fn row(
+        &self,
+        statement: &Statement,
+        bind: impl Fn(Query) -> Query + Send + Sync,
+    ) -> StoreResult<PgRow> {
+        let rows = self.rows(statement, bind).await?;
+        rows.into_iter().next().ok_or_else(|| classify(statement.name, sqlx::Error::RowNotFound))
+    }
+
+    /// Runs a statement, and returns how many rows it changed.
+    pub(super) async fn execute(
+        &self,
+        statement: &Statement,
+        bind: impl Fn(Query) -> Query + Send + Sync,
+    ) -> StoreResult<u64> {
+        self.run(statement, 1, |_, query| bind(query)).await.map(|answer| answer.affected)
+    }
+
+    /// Runs a statement several times in one transaction, with the parameters of each time.
+    pub(super) async fn repeat(
+        &self,
+        statement: &Statement,
+        times: usize,
+        bind: impl Fn(usize, Query) -> Query + Send + Sync,
+    ) -> StoreResult<()> {
+        self.run(statement, times, bind).await.map(drop)
+    }
+
+    /// When a connection had been idle and turns out to be broken (the database was restarted meanwhile), the
+    /// call runs once more on a fresh one: every call of a store may be repeated.
+    async fn run(
+        &self,
+        statement: &Statement,
+        times: usize,
+        bind: impl Fn(usize, Query) -> Query + Send + Sync,
+    ) -> StoreResult<Answer> {
+        let mut lease = self.acquire().await?;
+        loop {
+            match timeout(self.patience, call(&mut lease.connection, statement, times, &bind)).await {
+                Ok(Ok(answer)) => {
+                    lease.give_back();
+                    return Ok(answer);
+                }
+                Ok(Err(error)) if lease.reused && is_about_connection(&error) => lease.renew().await?,
+                Ok(Err(error)) => return Err(classify(statement.name, error)),
+                Err(_) => return Err(overdue(statement.name, self.patience)),
+            }
+        }
+    }
+
+    async fn acquire(&self) -> StoreResult<Lease<'_>> {
+        let permit = self.slots.acquire().await.map_err(|error| StoreError::Unavailable(error.into()))?;
+        let (connection, reused) = match self.take_idle() {
+            Some(connection) => (connection, true),
+            None => (self.source.open().await?, false),
+        };
+        Ok(Lease { lane: self, connection, reused, _permit: permit })
+    }
+
+    /// An idle connection of this runtime; those of other runtimes are closed.
+    fn take_idle(&self) -> Option<PgConnection> {
+        let runtime = Handle::current().id();
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(next) = idle.pop() {
+            if next.runtime == runtime {
+                return Some(next.connection);
+            }
+        }
+        None
+    }
+}
+
+/// What a statement returned, all its times together.
+#[derive(Default)]
+struct Answer {
+    rows: Vec<PgRow>,
+    affected: u64,
+}
+
+async fn call(
+    connection: &mut PgConnection,
+    statement: &Statement,
+    times: usize,
+    bind: &(impl Fn(usize, Query) -> Query + Send + Sync),
+) -> sqlx::Result<Answer> {
+    let mut answer = Answer::default();
+    if times == 1 {
+        // One statement is a transaction by itself.
+        collect(connection, bind(0, sqlx::query(statement.text())), &mut answer).await?;
+        return Ok(answer);
+    }
+    let mut transaction = connection.begin().await?;
+    for time in 0..times {
+        collect(&mut transaction, bind(time, sqlx::query(statement.text())), &mut answer).await?;
+    }
+    transaction.commit().await?;
+    Ok(answer)
+}
+
+async fn collect(connection: &mut PgConnection, query: Query, answer: &mut Answer) -> sqlx::Result<()> {
+    let mut results = connection.fetch_many(query);
+    while let Some(result) = results.try_next().await? {
+        match result {
+            Either::Left(done) => answer.affected += done.rows_affected(),
+            Either::Right(row) => answer.rows.push(row),
+        }
+    }
+    Ok(())
+}
+
+/// A connection in use. Closed when dropped, unless it is given back.
+struct Lease<'a> {
+    lane: &'a Lane,
+    connection: PgConnection,
+    reused: bool,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Lease<'_> {
+    async fn renew(&mut self) -> StoreResult<()> {
+        // What is idle beside it broke by the same event.
+        self.lane.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.connection = self.lane.source.open().await?;
+        self.reused = false;
+        Ok(())
+    }
+
+    fn give_back(self) {
+        let idle = Idle { connection: self.connection, runtime: Handle::current().id() };
+        self.lane.idle.lock().unwrap_or_else(PoisonError::into_inner).push(idle);
+    }
+}

@@ -1,0 +1,65 @@
+//! From the driver's errors to the store's two kinds.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::store::StoreError;
+
+/// What went wrong with which statement. Shows the driver's error itself instead of naming it as its source.
+#[derive(Debug)]
+struct Failure {
+    statement: &'static str,
+    cause: sqlx::Error,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let statement = self.statement;
+        match self.cause.as_database_error() {
+            Some(error) => match error.code() {
+                Some(code) => write!(f, "statement `{statement}`: {} (SQLSTATE {code})", error.message()),
+                None => write!(f, "statement `{statement}`: {}", error.message()),
+            },
+            None => write!(f, "statement `{statement}`: {}", self.cause),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The one place that decides whether the data was refused or the database is unavailable.
+///
+/// Refused are data exceptions (22), violated constraints (23) and exceeded limits of the program (54), and what
+/// the driver cannot even send. Everything else may pass: lost connections, conflicts, a full disk, a
+/// read-only standby, and codes that we do not know.
+pub(super) fn classify(statement: &'static str, cause: sqlx::Error) -> StoreError {
+    let refused = match &cause {
+        sqlx::Error::Encode(_) => true,
+        _ => sqlstate(&cause).is_some_and(|code| matches!(code.get(..2), Some("22" | "23" | "54"))),
+    };
+    let failure = Box::new(Failure { statement, cause });
+    if refused { StoreError::Rejected(failure) } else { StoreError::Unavailable(failure) }
+}
+
+/// No answer came in time.
+pub(super) fn overdue(statement: &'static str, after: Duration) -> StoreError {
+    StoreError::Unavailable(format!("statement `{statement}`: no answer within {after:?}").into())
+}
+
+/// Something in the database that this binary does not understand.
+pub(super) fn unknown(statement: &'static str, what: impl fmt::Display) -> StoreError {
+    StoreError::Unavailable(format!("statement `{statement}`: {what}; deploy a newer build").into())
+}
+
+/// Whether the error is about the connection and not about what was sent over it.
+pub(super) fn is_about_connection(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+        // The server shuts down, crashed, or starts (57P01 to 57P03), or says that the connection is broken.
+        _ => sqlstate(error).is_some_and(|code| code.starts_with("57P") || code.starts_with("08")),
+    }
+}
+
+fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    error.as_database_error().and_then(|error| error.code()).map(std::borrow::Cow::into_owned)
+}

@@ -1,0 +1,34 @@
+-- Makes due rows ready, and says in how many microseconds the next one is due.
+--
+-- $1 limit
+--
+-- Locks: `for no key update skip locked` in index order; waits for nobody.
+--
+-- The next one is the first row behind as many as were promoted. When somebody else held a due row, that
+-- is another due one: the answer is then not positive, and says that there is more.
+with due as materialized (
+    select i.ctid as address, $1::bigint as wanted
+    from {schema}.instances i
+    where i.status = 'scheduled' and i.eligible_at <= now()
+    order by i.eligible_at
+    limit $1::bigint
+    for no key update skip locked
+),
+promoted as (
+    update {schema}.instances i
+    set status = 'ready'
+    from due
+    where i.ctid = due.address and due.wanted = $1
+    returning i.queue
+)
+select
+    (select count(*) from promoted) as count,
+    array(select distinct p.queue from promoted p) as queues,
+    (
+        select (extract(epoch from i.eligible_at - now()) * 1000000)::bigint
+        from {schema}.instances i
+        where i.status = 'scheduled'
+        order by i.eligible_at
+        offset (select count(*) from due)
+        limit 1
+    ) as next_due
