@@ -81,6 +81,12 @@ pub enum Error {
     /// The engine has been shut down.
     #[error("the engine has been shut down; start a new one")]
     Stopped,
+    /// Instances could not be read.
+    #[error("reading instances failed")]
+    Read {
+        /// Why it failed; shared by all who asked together.
+        source: std::sync::Arc<StoreError>,
+    },
     /// The store failed.
     #[error("{operation} failed")]
     Store {

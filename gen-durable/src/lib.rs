@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod context;
+mod engine;
 mod error;
 mod id;
 mod job;
@@ -11,8 +12,10 @@ mod outcome;
 mod retry;
 #[doc(hidden)]
 pub mod store;
+mod telemetry;
 
 pub use context::Context;
+pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertAll, InstanceResult, Poke};
 pub use error::{BoxError, Error, StepError};
 pub use gen_durable_macros::{durable_fsm, durable_job};
 pub use id::{InstanceId, WorkerId};
@@ -21,6 +24,7 @@ pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Uses
 pub use outcome::{Next, Outcome, StepResult};
 pub use retry::RetryPolicy;
 pub use store::{Count, Snapshot, Status, StoreError};
+pub use telemetry::{Event, EventStream, Notice};
 
 /// What machines and jobs are written with: `use gen_durable::prelude::*;`.
 pub mod prelude {

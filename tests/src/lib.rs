@@ -5,10 +5,12 @@
 //! Both use the server binaries that are installed; with `DATABASE_URL` set, [`Database::create`] uses that
 //! server instead. Nothing outlives the process, not even one that was killed.
 
+mod bed;
 mod binaries;
 mod cluster;
 mod database;
 mod server;
 
+pub use bed::Bed;
 pub use database::Database;
 pub use server::{Server, ServerOptions};

@@ -1,4 +1,5 @@
 //! The tests that need a database, in one binary so that everything links once.
 
 mod harness;
+mod running;
 mod store;

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | claim | 1 | `claim` |
 //! | flush | 1 | `flush` |
-//! | pulse | 1 | `beat`, `held`, `release` |
+//! | pulse | 1 | `beat`, `held` |
 //! | common | 4 | all others |
 //!
 //! A lane's connection lives on the runtime that opened it; called from another one, the lane opens a new one. So
@@ -194,7 +194,7 @@ impl Store for PostgresStore {
 
     async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64> {
         let columns = HeldColumns::of(held.to_vec());
-        self.pulse.execute(&self.statements.release, |query| columns.bind(query.bind(worker.0))).await
+        self.common.execute(&self.statements.release, |query| columns.bind(query.bind(worker.0))).await
     }
 
     async fn beat(&self, worker: WorkerId) -> StoreResult<bool> {

@@ -1,0 +1,214 @@
+//! Runs one step: from the claimed row to the outcome that goes to the flusher.
+//!
+//! User code runs in here and nowhere else. Whatever it does (panics in the step, in serialisation, in a
+//! `Drop`, in the text of an error) ends as a transition.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{AbortHandle, Abortable};
+use tracing::Instrument;
+
+use super::core::Core;
+use super::flusher::Handed;
+use super::queue::Ticket;
+use crate::context::Call;
+use crate::error::StepError;
+use crate::machine::{Fault, MachineEntry, StateEntry};
+use crate::outcome::{Transition, storable_text};
+use crate::store::Claimed;
+use crate::telemetry::Event;
+
+/// Runs the step of a claimed row and hands its outcome to the flusher.
+pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
+    let row = &ticket.row;
+    let (step, registration) = AbortHandle::new_pair();
+    if !ticket.lease.start(row.held(), step) {
+        return;
+    }
+    let Some(entry) = core.registry.get(row.machine) else {
+        unreachable!("only rows of registered machines are claimed");
+    };
+    let started = Instant::now();
+    let (state, transition) = match entry.find(&row.step) {
+        Some((index, state)) => {
+            let span = tracing::info_span!(
+                target: "gen_durable",
+                "step",
+                id = %row.id,
+                machine = entry.name,
+                version = entry.version,
+                state = state.step,
+                attempt = row.attempt,
+                trace_context = row.trace_context.as_deref(),
+            );
+            let deciding = decide(core, entry, index, row).instrument(span);
+            // The step is dropped inside of `guarded`, also when it is told to stop.
+            match guarded(async { Abortable::new(deciding, registration).await }).await {
+                Ok(Ok(transition)) => (state.step, transition),
+                Ok(Err(_aborted)) => return,
+                Err(message) => {
+                    let error = StepError::Panicked { message };
+                    (state.step, by_policy(state, row, &error))
+                }
+            }
+        }
+        None => {
+            let steps: Vec<&str> = entry.states.iter().map(|state| state.step).collect();
+            let problem = format!(
+                "machine `{}` version {} has no step `{}`, only {}; give the state that took its place `#[state(alias = \"{}\")]`",
+                entry.name,
+                entry.version,
+                row.step,
+                steps.join(", "),
+                row.step,
+            );
+            ("", undecodable(core, entry, row, problem))
+        }
+    };
+    core.flusher.hand_over(Handed {
+        lease: Arc::clone(&ticket.lease),
+        row: Arc::clone(row),
+        machine: entry.name,
+        version: entry.version,
+        state,
+        transition,
+        duration: started.elapsed(),
+        rejected: false,
+    });
+}
+
+/// Asks the state's error method what to do with an outcome that the database refused.
+pub(super) async fn reject(core: &Arc<Core>, handed: &Handed, error: &str) -> Transition {
+    let row = &handed.row;
+    let problem = format!("the database refused the outcome `{}`: {error}", handed.transition.kind());
+    let plain = || Transition::Stop { reason: storable_text(problem.clone()) };
+    let found = core.registry.get(row.machine).and_then(|entry| Some((entry, entry.find(&row.step)?)));
+    // A second refusal gets the plain truth and no second chance.
+    let (false, Some((entry, (index, state)))) = (handed.rejected, found) else { return plain() };
+    let error = StepError::Unstorable { problem: problem.clone() };
+    guarded(recover(core, entry, index, state, row, error)).await.unwrap_or_else(|_| plain())
+}
+
+/// The transition that one start of a step leads to.
+async fn decide(core: &Core, entry: &MachineEntry, index: usize, row: &Arc<Claimed>) -> Transition {
+    let state = &entry.states[index];
+    let limit = state.retry.map_or(core.options.max_crashes, |policy| policy.max_attempts());
+    if row.crashes > 0 && row.failures >= limit {
+        let error = StepError::Crashed { crashes: row.crashes };
+        // The error method itself ended the process before: it is not asked again.
+        return if row.failures > limit {
+            by_policy(state, row, &error)
+        } else {
+            recover(core, entry, index, state, row, error).await
+        };
+    }
+    let step = entry.steps.run(index, call(core, row));
+    match bounded(state.timeout, step).await {
+        Ok(transition) => transition,
+        Err(Fault::Undecodable(problem)) => undecodable(core, entry, row, problem),
+        Err(Fault::Error(error)) => recover(core, entry, index, state, row, error).await,
+    }
+}
+
+/// Runs the state's error method; if that fails, too, the retry policy decides.
+async fn recover(
+    core: &Core,
+    entry: &MachineEntry,
+    index: usize,
+    state: &StateEntry,
+    row: &Arc<Claimed>,
+    error: StepError,
+) -> Transition {
+    let cause = describe(&error);
+    let method = entry.steps.recover(index, error, call(core, row));
+    match bounded(state.timeout, method).await {
+        Ok(Transition::Retry { state, after, error: None, counted }) => {
+            Transition::Retry { state, after, error: Some(cause), counted }
+        }
+        Ok(transition) => transition,
+        Err(Fault::Undecodable(problem)) => undecodable(core, entry, row, problem),
+        Err(Fault::Error(error)) => by_policy(state, row, &error),
+    }
+}
+
+/// What the retry policy of the state says to an error: again after a rest, or stop.
+fn by_policy(state: &StateEntry, row: &Claimed, error: &StepError) -> Transition {
+    let cause = describe(error);
+    match state.retry {
+        Some(policy) if !error.is_fatal() && row.failures.saturating_add(1) < policy.max_attempts() => {
+            // A backoff function is user code.
+            match catch_unwind(|| policy.backoff(row.failures)) {
+                Ok(after) => Transition::Retry { state: None, after, error: Some(cause), counted: true },
+                Err(panic) => Transition::Stop {
+                    reason: storable_text(format!(
+                        "the backoff function panicked: {} (after: {cause})",
+                        message(panic)
+                    )),
+                },
+            }
+        }
+        _ => Transition::Stop { reason: cause },
+    }
+}
+
+fn undecodable(core: &Core, entry: &MachineEntry, row: &Claimed, problem: String) -> Transition {
+    core.events.emit(Event::StateUndecodable {
+        id: row.id,
+        machine: entry.name,
+        state: row.step.clone(),
+        problem: problem.clone(),
+    });
+    Transition::Stop { reason: storable_text(problem) }
+}
+
+fn call(core: &Core, row: &Arc<Claimed>) -> Call {
+    Call { row: Arc::clone(row), scope: Arc::clone(&core.scope) }
+}
+
+/// Runs user code for at most `timeout`; a panic is an error like any other.
+async fn bounded(
+    timeout: Option<Duration>,
+    code: impl Future<Output = Result<Transition, Fault>>,
+) -> Result<Transition, Fault> {
+    let code = async {
+        match timeout {
+            None => code.await,
+            Some(after) => tokio::time::timeout(after, code)
+                .await
+                .unwrap_or(Err(Fault::Error(StepError::TimedOut { after }))),
+        }
+    };
+    guarded(code).await.unwrap_or_else(|message| Err(Fault::Error(StepError::Panicked { message })))
+}
+
+/// Runs user code; a panic yields its message.
+async fn guarded<T>(code: impl Future<Output = T>) -> Result<T, String> {
+    AssertUnwindSafe(code).catch_unwind().await.map_err(message)
+}
+
+/// The text of an error as it is stored; writing it is user code.
+fn describe(error: &StepError) -> String {
+    let text = catch_unwind(AssertUnwindSafe(|| error.to_string())).unwrap_or_else(|panic| {
+        format!("an error whose text cannot be written: its Display panicked: {}", message(panic))
+    });
+    storable_text(text)
+}
+
+/// The message of a panic.
+fn message(panic: Box<dyn Any + Send>) -> String {
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    // A payload may panic once more when it is dropped.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    text
+}

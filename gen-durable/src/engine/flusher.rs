@@ -1,0 +1,281 @@
+//! Commits outcomes: many in one transaction, without ever waiting for company.
+//!
+//! An idle flusher commits an outcome at once; what is handed over while a commit is under way goes with
+//! the next one. A batch is as large as the load makes it, up to a bound.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::core::Core;
+use super::executor;
+use super::lease::Lease;
+use super::results::End;
+use crate::outcome::Transition;
+use crate::store::{Claimed, Commit, DonePolicy, Flushed, Poke, StoreError};
+use crate::telemetry::{Event, Outage};
+
+/// The most outcomes in one transaction.
+const MAX_BATCH: usize = 1_000;
+/// The most bytes of text in one transaction; an outcome larger than this goes alone.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// How long to rest before asking again for rows that somebody's transaction holds, when nothing else is to do.
+const LOCKED_REST: Duration = Duration::from_millis(20);
+
+/// A decided outcome on its way to the store.
+pub(super) struct Handed {
+    pub(super) lease: Arc<Lease>,
+    pub(super) row: Arc<Claimed>,
+    pub(super) machine: &'static str,
+    pub(super) version: u32,
+    pub(super) state: &'static str,
+    pub(super) transition: Transition,
+    pub(super) duration: Duration,
+    /// Whether the database refused an earlier outcome of the same start.
+    pub(super) rejected: bool,
+}
+
+/// Where outcomes are handed over.
+pub(super) struct Flusher {
+    sender: mpsc::UnboundedSender<Handed>,
+    waiting: AtomicUsize,
+}
+
+impl Flusher {
+    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<Handed>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self { sender, waiting: AtomicUsize::new(0) }, receiver)
+    }
+
+    /// Hands an outcome over. Never waits: what bounds the outcomes on their way is that claiming pauses.
+    pub(super) fn hand_over(&self, handed: Handed) {
+        if !handed.lease.hand_over(handed.row.held()) {
+            return;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        if self.sender.send(handed).is_err() {
+            // The engine is gone; the row returns when its lease ends.
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many outcomes are on their way.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn settled(&self, count: usize) {
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Commits outcomes until the engine is gone.
+pub(super) async fn run(core: Arc<Core>, mut handed: mpsc::UnboundedReceiver<Handed>) {
+    let mut outage = Outage::of("committing outcomes", &core.events);
+    let mut waiting = VecDeque::new();
+    let mut locked_only = false;
+    loop {
+        if waiting.is_empty() {
+            match handed.recv().await {
+                Some(first) => waiting.push_back(first),
+                None => return,
+            }
+        } else if locked_only {
+            tokio::select! {
+                first = handed.recv() => waiting.extend(first),
+                () = tokio::time::sleep(LOCKED_REST) => {}
+            }
+        }
+        while let Ok(more) = handed.try_recv() {
+            waiting.push_back(more);
+        }
+        let batch = next_batch(&core, &mut waiting);
+        let locked = commit(&core, batch, &mut outage).await;
+        // Rows that somebody holds do not hold up the others: they go to the end.
+        locked_only = !locked.is_empty() && waiting.is_empty();
+        waiting.extend(locked);
+    }
+}
+
+/// Takes the next batch, of one lease, sorted by id: the order in which every batch locks its rows.
+fn next_batch(core: &Core, waiting: &mut VecDeque<Handed>) -> Vec<Handed> {
+    let mut batch: Vec<Handed> = Vec::with_capacity(waiting.len().min(MAX_BATCH));
+    let mut bytes = 0;
+    while let Some(next) = waiting.front() {
+        let first = batch.first();
+        bytes += next.transition.size();
+        let full = batch.len() >= MAX_BATCH || bytes > MAX_BYTES;
+        if first.is_some_and(|first| full || !Arc::ptr_eq(&first.lease, &next.lease)) {
+            break;
+        }
+        let Some(next) = waiting.pop_front() else { break };
+        if next.lease.is_lost() {
+            core.flusher.settled(1);
+            tell_stale(core, &next);
+        } else {
+            batch.push(next);
+        }
+    }
+    batch.sort_unstable_by_key(|handed| handed.row.id);
+    batch
+}
+
+/// Commits a batch, splitting it when the database refuses it; returns what somebody else holds locked.
+async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Vec<Handed> {
+    let mut locked = Vec::new();
+    let mut parts = vec![batch];
+    while let Some(mut part) = parts.pop() {
+        let Some(first) = part.first() else { continue };
+        let worker = first.lease.id();
+        let commits: Vec<Commit> = part
+            .iter_mut()
+            .map(|handed| Commit { held: handed.row.held(), transition: take(&mut handed.transition) })
+            .collect();
+        let result = core.store.flush(worker, &commits, core.done_policy()).await;
+        for (handed, commit) in part.iter_mut().zip(commits) {
+            handed.transition = commit.transition;
+        }
+        match result {
+            Ok(flushed) => {
+                outage.worked();
+                let mut settled = Settled::default();
+                for (handed, flushed) in part.into_iter().zip(flushed) {
+                    match flushed {
+                        Flushed::Committed { watched } => settled.committed(core, handed, watched),
+                        Flushed::Locked => locked.push(handed),
+                        Flushed::Stale => settled.stale(core, &handed),
+                    }
+                }
+                settled.tell(core);
+            }
+            Err(StoreError::Rejected(error)) => match part.len() {
+                1 => {
+                    for handed in part {
+                        refuse(core, handed, &error.to_string());
+                    }
+                }
+                len => {
+                    let second = part.split_off(len / 2);
+                    parts.push(second);
+                    parts.push(part);
+                }
+            },
+            Err(error) => {
+                tokio::time::sleep(outage.failed(&error)).await;
+                let (lost, kept): (Vec<_>, Vec<_>) =
+                    part.into_iter().partition(|handed| handed.lease.is_lost());
+                core.flusher.settled(lost.len());
+                lost.iter().for_each(|handed| tell_stale(core, handed));
+                parts.push(kept);
+            }
+        }
+    }
+    locked
+}
+
+fn take(transition: &mut Transition) -> Transition {
+    std::mem::replace(transition, Transition::Stop { reason: String::new() })
+}
+
+/// Sends an outcome that the database refused to the state's error method; its neighbours are not concerned.
+fn refuse(core: &Arc<Core>, handed: Handed, error: &str) {
+    core.flusher.settled(1);
+    core.events.emit(Event::OutcomeRejected {
+        id: handed.row.id,
+        machine: handed.machine,
+        state: handed.state,
+        error: error.to_owned(),
+    });
+    let core = Arc::clone(core);
+    let error = error.to_owned();
+    tokio::spawn(async move {
+        let transition = executor::reject(&core, &handed, &error).await;
+        core.flusher.hand_over(Handed { transition, rejected: true, ..handed });
+    });
+}
+
+fn tell_stale(core: &Core, handed: &Handed) {
+    core.events.emit(Event::OutcomeStale {
+        id: handed.row.id,
+        machine: handed.machine,
+        state: handed.state,
+        kind: handed.transition.kind(),
+    });
+}
+
+/// What a commit settled, and whom it concerns.
+#[derive(Default)]
+struct Settled {
+    count: usize,
+    /// Queues on which rows became ready.
+    ready: Vec<Arc<str>>,
+    /// The shortest delay of a row.
+    due: Option<Duration>,
+}
+
+impl Settled {
+    fn committed(&mut self, core: &Core, handed: Handed, watched: bool) {
+        self.count += 1;
+        handed.lease.forget(handed.row.held());
+        if core.events.wanted(tracing::Level::DEBUG) {
+            core.events.emit(Event::StepFinished {
+                id: handed.row.id,
+                machine: handed.machine,
+                version: handed.version,
+                state: handed.state,
+                outcome: handed.transition.kind(),
+                attempt: handed.row.attempt,
+                duration: handed.duration,
+            });
+        }
+        match handed.transition {
+            Transition::Next { delay: rest, .. } | Transition::Retry { after: rest, .. } => {
+                if rest > Duration::ZERO {
+                    self.due = Some(self.due.map_or(rest, |due| due.min(rest)));
+                } else if !self.ready.contains(&handed.row.queue) {
+                    self.ready.push(Arc::clone(&handed.row.queue));
+                }
+            }
+            Transition::Done { output } => self.ended(core, &handed.row, watched, End::Done(output)),
+            Transition::Stop { reason } => self.ended(core, &handed.row, watched, End::Failed(reason)),
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as one of the things a commit settles")]
+    fn ended(&self, core: &Core, row: &Claimed, watched: bool, end: End) {
+        core.results.push(row.id, end);
+        if watched {
+            core.pokes.tell(Poke::Ended(row.id));
+        }
+    }
+
+    fn stale(&mut self, core: &Core, handed: &Handed) {
+        self.count += 1;
+        handed.lease.forget(handed.row.held());
+        tell_stale(core, handed);
+    }
+
+    fn tell(self, core: &Core) {
+        core.flusher.settled(self.count);
+        for queue in &self.ready {
+            core.work_committed(queue);
+        }
+        if let Some(due) = self.due {
+            core.due_committed(due);
+        }
+        // Claiming may have paused for the outcomes that were on their way.
+        core.queues.iter().for_each(|queue| queue.wake());
+    }
+}
+
+impl Core {
+    pub(super) fn done_policy(&self) -> DonePolicy {
+        match self.options.gc {
+            Some(gc) if gc.retention.is_zero() => DonePolicy::Delete,
+            _ => DonePolicy::Keep,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! What one registration at the store entitles to: its claims, and the proof that it is alive.
+//!
+//! A worker that is declared dead (*fenced*) never comes back: its lease is over, its steps are told to
+//! stop, their outcomes are dropped, and the engine goes on under a new lease.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::AbortHandle;
+use tokio::sync::Notify;
+
+use crate::id::{InstanceId, WorkerId};
+use crate::store::Held;
+
+/// Locks a mutex that only short, panic-free sections hold.
+pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a claimed row is.
+enum Phase {
+    /// Waits for a slot.
+    Buffered,
+    /// Its step runs, and is told to stop through this.
+    Running(AbortHandle),
+    /// Its outcome is on the way to the store.
+    Handed,
+}
+
+struct Holding {
+    held: Held,
+    phase: Phase,
+}
+
+#[derive(Default)]
+struct Holdings {
+    rows: HashMap<InstanceId, Holding>,
+    /// Numbers of claims whose answer is not known yet.
+    open_claims: HashSet<i64>,
+}
+
+/// One registration at the store.
+pub(crate) struct Lease {
+    id: WorkerId,
+    next_claim: AtomicI64,
+    lost: AtomicBool,
+    acknowledged: Mutex<Instant>,
+    holdings: Mutex<Holdings>,
+    /// Told whenever a row leaves.
+    changed: Notify,
+}
+
+impl Lease {
+    pub(super) fn new(id: WorkerId, acknowledged: Instant) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            next_claim: AtomicI64::new(1),
+            lost: AtomicBool::new(false),
+            acknowledged: Mutex::new(acknowledged),
+            holdings: Mutex::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// A beat that was sent at `sent` has been committed.
+    pub(super) fn acknowledge(&self, sent: Instant) {
+        *lock(&self.acknowledged) = sent;
+    }
+
+    /// Whether a step may start: nobody can have taken the claims away meanwhile.
+    pub(super) fn is_fresh(&self, ttl: Duration) -> bool {
+        !self.is_lost() && lock(&self.acknowledged).elapsed() < ttl
+    }
+
+    /// Ends the lease: tells every step to stop and forgets every row.
+    pub(super) fn fence(&self) {
+        self.lost.store(true, Ordering::Release);
+        let rows = std::mem::take(&mut lock(&self.holdings).rows);
+        for holding in rows.into_values() {
+            if let Phase::Running(step) = holding.phase {
+                step.abort();
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// Begins a claim and returns its number.
+    pub(super) fn open_claim(&self) -> i64 {
+        let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
+        lock(&self.holdings).open_claims.insert(claim);
+        claim
+    }
+
+    /// Notes what a claim brought. A claim whose answer was lost brings nothing: the next heartbeat finds
+    /// its rows and hands them back.
+    pub(super) fn close_claim(&self, claim: i64, rows: impl Iterator<Item = Held>) {
+        let mut holdings = lock(&self.holdings);
+        holdings.open_claims.remove(&claim);
+        if !self.is_lost() {
+            holdings.rows.extend(rows.map(|held| (held.id, Holding { held, phase: Phase::Buffered })));
+        }
+        drop(holdings);
+        self.changed.notify_waiters();
+    }
+
+    /// Notes that a row's step starts; false if the row is not held any longer.
+    pub(super) fn start(&self, held: Held, step: AbortHandle) -> bool {
+        self.enter(held, Phase::Running(step))
+    }
+
+    /// Notes that a row's outcome is on its way; false if the row is not held any longer.
+    pub(super) fn hand_over(&self, held: Held) -> bool {
+        self.enter(held, Phase::Handed)
+    }
+
+    fn enter(&self, held: Held, phase: Phase) -> bool {
+        match lock(&self.holdings).rows.get_mut(&held.id) {
+            Some(holding) if holding.held == held => {
+                holding.phase = phase;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets a row: its outcome is settled, or it was handed back.
+    pub(super) fn forget(&self, held: Held) {
+        let mut holdings = lock(&self.holdings);
+        if holdings.rows.get(&held.id).is_some_and(|holding| holding.held == held) {
+            holdings.rows.remove(&held.id);
+        }
+        drop(holdings);
+        self.changed.notify_waiters();
+    }
+
+    /// How many rows are held, whatever they do; claims without an answer count as one each.
+    pub(super) fn count(&self) -> usize {
+        let holdings = lock(&self.holdings);
+        holdings.rows.len() + holdings.open_claims.len()
+    }
+
+    /// Waits until at most `count` rows are held. Cancel-safe.
+    pub(super) async fn shrinks_to(&self, count: usize) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.count() <= count || self.is_lost() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Tells every running step to stop, and returns the rows that were held without a decided outcome.
+    pub(super) fn abandon(&self) -> Vec<Held> {
+        let mut abandoned = Vec::new();
+        lock(&self.holdings).rows.retain(|_, holding| match &holding.phase {
+            Phase::Handed => true,
+            Phase::Buffered => {
+                abandoned.push(holding.held);
+                false
+            }
+            Phase::Running(step) => {
+                step.abort();
+                abandoned.push(holding.held);
+                false
+            }
+        });
+        self.changed.notify_waiters();
+        abandoned
+    }
+
+    /// The rows held now: what a look at the database is compared with.
+    pub(super) fn rows(&self) -> HashSet<Held> {
+        lock(&self.holdings).rows.values().map(|holding| holding.held).collect()
+    }
+
+    /// Compares memory as it was `before` a look at the database with what the look `found`.
+    ///
+    /// Returns the rows that the database holds for this worker and that the worker does not know: claims
+    /// whose answer was lost. Steps whose row is gone are told to stop and forgotten.
+    pub(super) fn reconcile(&self, before: &HashSet<Held>, found: &[Held]) -> Vec<Held> {
+        let found_set: HashSet<Held> = found.iter().copied().collect();
+        let mut holdings = lock(&self.holdings);
+        let unknown = found
+            .iter()
+            .filter(|held| {
+                !holdings.rows.contains_key(&held.id) && !holdings.open_claims.contains(&held.claim)
+            })
+            .copied()
+            .collect();
+        holdings.rows.retain(|_, holding| {
+            let gone = before.contains(&holding.held) && !found_set.contains(&holding.held);
+            match &holding.phase {
+                // The flusher finds out by itself.
+                Phase::Handed => true,
+                Phase::Buffered => !gone,
+                Phase::Running(step) => {
+                    if gone {
+                        step.abort();
+                    }
+                    !gone
+                }
+            }
+        });
+        drop(holdings);
+        self.changed.notify_waiters();
+        unknown
+    }
+}
+
+/// The engine's present lease; replaced when it is fenced.
+pub(crate) struct Worker {
+    lease: RwLock<Arc<Lease>>,
+}
+
+impl Worker {
+    pub(super) fn new(lease: Arc<Lease>) -> Self {
+        Self { lease: RwLock::new(lease) }
+    }
+
+    pub(super) fn lease(&self) -> Arc<Lease> {
+        Arc::clone(&self.lease.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn replace(&self, lease: Arc<Lease>) {
+        *self.lease.write().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn held(n: u128, claim: i64) -> Held {
+        Held { id: InstanceId::from(Uuid::from_u128(n)), claim, revision: 0 }
+    }
+
+    fn lease_with(rows: &[Held]) -> Arc<Lease> {
+        let lease = Lease::new(WorkerId(1), Instant::now());
+        let claim = lease.open_claim();
+        lease.close_claim(claim, rows.iter().copied());
+        lease
+    }
+
+    #[test]
+    fn a_row_whose_claim_was_never_answered_is_unknown() {
+        let lease = lease_with(&[held(1, 1)]);
+        let before = lease.rows();
+        assert_eq!(lease.reconcile(&before, &[held(1, 1), held(2, 7)]), [held(2, 7)]);
+    }
+
+    #[test]
+    fn a_row_whose_claim_is_still_under_way_is_left_alone() {
+        let lease = lease_with(&[]);
+        let claim = lease.open_claim();
+        assert!(lease.reconcile(&lease.rows(), &[held(1, claim)]).is_empty());
+    }
+
+    #[test]
+    fn a_step_whose_row_is_gone_is_told_to_stop() {
+        let lease = lease_with(&[held(1, 1)]);
+        let (step, registration) = AbortHandle::new_pair();
+        assert!(lease.start(held(1, 1), step));
+        lease.reconcile(&lease.rows(), &[]);
+        assert!(registration.handle().is_aborted());
+        assert!(!lease.hand_over(held(1, 1)), "its outcome has nowhere to go");
+    }
+
+    #[test]
+    fn a_row_claimed_after_the_look_is_not_taken_for_gone() {
+        let lease = lease_with(&[]);
+        let before = lease.rows();
+        let claim = lease.open_claim();
+        lease.close_claim(claim, [held(1, claim)].into_iter());
+        lease.reconcile(&before, &[]);
+        assert_eq!(lease.count(), 1);
+    }
+
+    #[test]
+    fn fencing_stops_every_step_and_admits_nothing_more() {
+        let lease = lease_with(&[held(1, 1)]);
+        let (step, registration) = AbortHandle::new_pair();
+        assert!(lease.start(held(1, 1), step));
+        lease.fence();
+        assert!(registration.handle().is_aborted());
+        let claim = lease.open_claim();
+        lease.close_claim(claim, [held(2, claim)].into_iter());
+        assert_eq!(lease.count(), 0);
+        assert!(!lease.is_fresh(Duration::MAX));
+    }
+}

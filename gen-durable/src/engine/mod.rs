@@ -1,0 +1,210 @@
+//! The engine: what keeps instances going.
+
+mod builder;
+mod core;
+mod executor;
+mod flusher;
+mod gc;
+mod handle;
+mod heartbeat;
+mod insert;
+mod lease;
+mod names;
+mod options;
+mod poke;
+mod queue;
+mod reaper;
+mod registry;
+mod results;
+mod scheduler;
+mod shutdown;
+mod timer;
+
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+
+use sqlx::PgPool;
+use tokio::task::JoinHandle;
+
+use self::core::Core;
+use self::heartbeat::Heartbeat;
+use self::names::TakenName;
+use crate::error::Error;
+use crate::id::InstanceId;
+use crate::machine::{Initial, Machine};
+use crate::store::{Count, Snapshot};
+use crate::telemetry::EventStream;
+
+pub use self::builder::EngineBuilder;
+pub use self::handle::{AwaitResult, Handle, InstanceResult};
+pub use self::insert::{Insert, InsertAll};
+pub use self::options::{Gc, Poke};
+
+/// A running engine. Cheap to clone; all clones are the same engine.
+///
+/// Dropping the last clone without [`shutdown`](Self::shutdown) stops it as a crash would: nothing is lost,
+/// and other nodes take its claims back once its lease is over.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Core>,
+    running: Arc<Running>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("options", &self.core.options).finish_non_exhaustive()
+    }
+}
+
+/// What stops when the last clone of the engine is dropped.
+struct Running {
+    core: Arc<Core>,
+    loops: Mutex<Option<Loops>>,
+    heartbeat: Mutex<Heartbeat>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.core.stopping.send_replace(true);
+        self.core.lease().fence();
+    }
+}
+
+/// The loops of an engine; they end when this is dropped.
+struct Loops {
+    /// The loops that can end at any time.
+    tasks: Vec<JoinHandle<()>>,
+    /// The flusher, which ends last.
+    committer: Option<JoinHandle<()>>,
+    /// Freed once nothing runs any more.
+    _name: TakenName,
+}
+
+impl Loops {
+    fn new(name: TakenName) -> Self {
+        Self { tasks: Vec::new(), committer: None, _name: name }
+    }
+
+    fn spawn(&mut self, run: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(run));
+    }
+
+    fn spawn_committer(&mut self, run: impl Future<Output = ()> + Send + 'static) {
+        self.committer = Some(tokio::spawn(run));
+    }
+}
+
+impl Drop for Loops {
+    fn drop(&mut self) {
+        self.tasks.iter().chain(&self.committer).for_each(JoinHandle::abort);
+    }
+}
+
+impl Engine {
+    /// An engine on PostgreSQL 13 or newer.
+    ///
+    /// The engine opens connections of its own with the pool's options, which it reads again at each
+    /// reconnect; it never takes one out of the pool.
+    pub fn postgres(pool: PgPool) -> EngineBuilder {
+        EngineBuilder::postgres(pool)
+    }
+
+    fn begin(core: Arc<Core>, loops: Loops) -> Result<Self, Error> {
+        let heartbeat = Heartbeat::start(Arc::clone(&core)).map_err(|error| {
+            Error::option("heartbeat", format!("its thread could not be started: {error}"))
+        })?;
+        let running = Running {
+            core: Arc::clone(&core),
+            loops: Mutex::new(Some(loops)),
+            heartbeat: Mutex::new(heartbeat),
+        };
+        Ok(Self { core, running: Arc::new(running) })
+    }
+
+    /// Inserts an instance that begins in `state`: `engine.insert(checkout::Start { .. }).await`.
+    ///
+    /// The machine need not be registered on this engine.
+    pub fn insert<S: Initial>(&self, state: S) -> Insert<S> {
+        Insert::new(Arc::clone(&self.core), state)
+    }
+
+    /// Inserts any number of instances, all or nothing, in statements by the megabyte.
+    pub fn insert_all<S: Initial, I: IntoIterator<Item = S>>(&self, states: I) -> InsertAll<S, I> {
+        InsertAll::new(Arc::clone(&self.core), states)
+    }
+
+    /// The instance of machine `M` with this id, whether or not it exists.
+    #[must_use]
+    pub fn handle<M: Machine>(&self, id: InstanceId) -> Handle<M> {
+        Handle { core: Arc::clone(&self.core), id, machine: PhantomData }
+    }
+
+    /// Waits for the result of an instance of machine `M`.
+    pub fn result<M: Machine>(&self, id: InstanceId) -> AwaitResult<M> {
+        self.handle(id).result()
+    }
+
+    /// Reads an instance as it stands; `None` if there is no such instance, or not any longer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Read`] when the database cannot be read.
+    pub async fn get(&self, id: InstanceId) -> Result<Option<Snapshot>, Error> {
+        let snapshots = self.core.store.probe(&[id], false).await;
+        Ok(snapshots.map_err(Error::store("reading an instance"))?.into_iter().next())
+    }
+
+    /// How many instances there are of each machine, version, step and status.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] when the database cannot be read.
+    pub async fn counts(&self) -> Result<Vec<Count>, Error> {
+        self.core.store.counts().await.map_err(Error::store("counting instances"))
+    }
+
+    /// Subscribes to what the engine does and meets from now on.
+    #[must_use]
+    pub fn events(&self) -> EventStream {
+        self.core.events.subscribe()
+    }
+
+    /// Stops the engine: stops claiming, waits up to `drain_timeout` for running steps, commits every decided
+    /// outcome, and hands everything else back uncharged, so that other nodes take it at once.
+    ///
+    /// Ends in time even if the database cannot be reached; then outcomes that could not be committed are
+    /// dropped and their steps run again. Calling it again, or on another clone, does nothing.
+    ///
+    /// Dropped before it is ready, it goes no further: the rest happens as after a crash.
+    pub async fn shutdown(&self) {
+        let loops = lease::lock(&self.running.loops).take();
+        if let Some(loops) = loops {
+            shutdown::run(&self.core, loops).await;
+            lease::lock(&self.running.heartbeat).stop();
+        }
+    }
+}
+
+impl Snapshot {
+    /// The state as a value of the machine's enum.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Undecodable`] when the snapshot is of another machine, or does not decode with this binary.
+    pub fn decode<M: Machine>(&self) -> Result<M, Error> {
+        if (self.machine.as_str(), self.version) != (M::NAME, M::VERSION) {
+            return Err(Error::Undecodable {
+                id: self.id,
+                problem: format!(
+                    "it is of machine `{}` version {}, not `{}` version {}",
+                    self.machine,
+                    self.version,
+                    M::NAME,
+                    M::VERSION
+                ),
+            });
+        }
+        M::decode(&self.step, &self.state).map_err(|problem| Error::Undecodable { id: self.id, problem })
+    }
+}

@@ -1,0 +1,201 @@
+//! Takes rows back from workers that are gone.
+//!
+//! A worker is declared dead only after this reaper has itself seen its heartbeat stand still for the
+//! whole lease, by its own monotonic clock, in looks that all worked and were on time. So neither an
+//! outage of the database nor a jump of any clock makes anybody dead.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use crate::id::WorkerId;
+use crate::store::{Reclaimed, StoreResult, WorkerBeat};
+use crate::telemetry::{Event, Outage};
+
+/// The most rows that one statement takes back.
+const BATCH: u32 = 1_000;
+
+/// Looks after the other workers until the engine stops.
+pub(super) async fn run(core: Arc<Core>, every: Duration) {
+    let mut outage = Outage::of("reaping", &core.events);
+    let mut watch = Watch::default();
+    loop {
+        let began = Instant::now();
+        match tick(&core, &mut watch, every).await {
+            Ok(()) => outage.worked(),
+            Err(error) => {
+                watch.restart();
+                outage.failed(&error);
+            }
+        }
+        tokio::time::sleep(every.saturating_sub(began.elapsed())).await;
+    }
+}
+
+async fn tick(core: &Core, watch: &mut Watch, every: Duration) -> StoreResult<()> {
+    let workers = core.store.workers().await?;
+    for worker in watch.look(workers, Instant::now(), core.options.lease_ttl, every) {
+        core.store.bury(worker.id, worker.beat).await?;
+    }
+    for (worker, instances) in reclaim(core).await?.0 {
+        core.events.emit(Event::WorkerReaped { instances, worker });
+    }
+    Ok(())
+}
+
+/// Takes back every row of dead or missing workers; returns how many, by worker and by queue.
+async fn reclaim(core: &Core) -> StoreResult<(HashMap<WorkerId, u64>, HashMap<String, u64>)> {
+    let mut workers = HashMap::new();
+    let mut queues = HashMap::new();
+    loop {
+        let reclaimed = core.store.reclaim(BATCH).await?;
+        let count: u64 = reclaimed.iter().map(|reclaimed| reclaimed.count).sum();
+        for Reclaimed { worker, queue, count } in reclaimed {
+            core.work_committed(&queue);
+            *workers.entry(worker).or_default() += count;
+            *queues.entry(queue).or_default() += count;
+        }
+        if count < u64::from(BATCH) {
+            return Ok((workers, queues));
+        }
+    }
+}
+
+/// What this reaper has seen of each worker's heartbeat.
+#[derive(Default)]
+struct Watch {
+    seen: HashMap<WorkerId, (i64, Instant)>,
+    last_look: Option<Instant>,
+}
+
+impl Watch {
+    /// Forgets what was seen: time that passed unwatched does not count.
+    fn restart(&mut self) {
+        self.seen.clear();
+        self.last_look = None;
+    }
+
+    /// Notes the beats seen `now`; returns the workers whose beat has stood still for the whole lease.
+    fn look(
+        &mut self,
+        workers: Vec<WorkerBeat>,
+        now: Instant,
+        ttl: Duration,
+        every: Duration,
+    ) -> Vec<WorkerBeat> {
+        // A look that comes late (this process was frozen) proves nothing about the others.
+        if self.last_look.is_some_and(|last| now.duration_since(last) > every * 2 + ttl / 4) {
+            self.restart();
+        }
+        self.last_look = Some(now);
+        let mut still = Vec::new();
+        let mut seen = HashMap::with_capacity(workers.len());
+        for worker in workers {
+            let since = match self.seen.get(&worker.id) {
+                Some((beat, since)) if *beat == worker.beat => *since,
+                _ => now,
+            };
+            seen.insert(worker.id, (worker.beat, since));
+            if now.duration_since(since) >= ttl {
+                still.push(worker);
+            }
+        }
+        self.seen = seen;
+        still
+    }
+}
+
+/// Takes back the claims of earlier processes of this node: the same engine and node name, and a heartbeat
+/// that stands still for two beats.
+pub(super) async fn take_back(core: Arc<Core>) {
+    let mut outage = Outage::of("taking back claims", &core.events);
+    loop {
+        match try_take_back(&core).await {
+            Ok(()) => return,
+            Err(error) => tokio::time::sleep(outage.failed(&error)).await,
+        }
+    }
+}
+
+async fn try_take_back(core: &Core) -> StoreResult<()> {
+    let me = core.lease().id();
+    let namesakes = |workers: Vec<WorkerBeat>| {
+        workers.into_iter().filter(|worker| {
+            worker.id < me && worker.engine == core.options.name && worker.node == core.options.node
+        })
+    };
+    let before: Vec<WorkerBeat> = namesakes(core.store.workers().await?).collect();
+    if before.is_empty() {
+        return Ok(());
+    }
+    // Two beats, and time for the second one to arrive.
+    tokio::time::sleep(core.options.heartbeat * 5 / 2).await;
+    let mut buried = false;
+    for worker in namesakes(core.store.workers().await?).filter(|worker| before.contains(worker)) {
+        buried |= core.store.bury(worker.id, worker.beat).await?;
+    }
+    if buried {
+        for (queue, count) in reclaim(core).await?.1 {
+            core.events.emit(Event::ClaimsReclaimedAtStart { count, queue });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+    const EVERY: Duration = Duration::from_secs(5);
+
+    fn beat(beat: i64) -> Vec<WorkerBeat> {
+        vec![WorkerBeat { id: WorkerId(1), engine: "default".into(), node: "a".into(), beat }]
+    }
+
+    /// Looks every five seconds; returns in which looks the worker is found dead.
+    fn looks(beats: &[Option<i64>]) -> Vec<usize> {
+        let mut watch = Watch::default();
+        let start = Instant::now();
+        let mut dead = Vec::new();
+        for (n, seen) in beats.iter().enumerate() {
+            let now = start + EVERY * u32::try_from(n).expect("few looks");
+            match seen {
+                Some(n_beat) => {
+                    if !watch.look(beat(*n_beat), now, TTL, EVERY).is_empty() {
+                        dead.push(n);
+                    }
+                }
+                None => watch.restart(),
+            }
+        }
+        dead
+    }
+
+    #[test]
+    fn a_worker_is_dead_once_its_beat_stood_still_for_the_lease() {
+        assert_eq!(looks(&[Some(7); 8]), [6, 7]);
+    }
+
+    #[test]
+    fn a_worker_that_beats_is_never_dead() {
+        let beats: Vec<Option<i64>> = (0..20).map(|n| Some(n / 4)).collect();
+        assert!(looks(&beats).is_empty());
+    }
+
+    #[test]
+    fn a_failed_look_restarts_the_watch() {
+        let mut beats = [Some(7); 12];
+        beats[5] = None;
+        assert_eq!(looks(&beats), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn a_late_look_restarts_the_watch() {
+        let mut watch = Watch::default();
+        let start = Instant::now();
+        assert!(watch.look(beat(7), start, TTL, EVERY).is_empty());
+        assert!(watch.look(beat(7), start + TTL * 10, TTL, EVERY).is_empty());
+    }
+}

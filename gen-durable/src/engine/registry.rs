@@ -1,0 +1,75 @@
+//! The machines that an engine can run, by the ids that rows carry.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use super::lease::lock;
+use crate::error::Error;
+use crate::id::MachineId;
+use crate::machine::{MachineEntry, StateEntry};
+use crate::store::{Store, StoreError};
+
+/// The machines that an engine can run, and the ids of all machines that it has met.
+pub(super) struct Registry {
+    machines: HashMap<MachineId, MachineEntry>,
+    /// Ids in the order of their numbers, as claims want them.
+    ids: Vec<MachineId>,
+    /// Machines that are only inserted here, too.
+    known: Mutex<HashMap<(&'static str, u32), MachineId>>,
+}
+
+impl Registry {
+    /// Registers the machines at the store.
+    pub(super) async fn new(store: &dyn Store, entries: Vec<MachineEntry>) -> Result<Self, Error> {
+        let names: Vec<(&str, u32)> = entries.iter().map(|entry| (entry.name, entry.version)).collect();
+        let ids = store.register_machines(&names).await.map_err(Error::store("registering machines"))?;
+        let known = entries.iter().map(|entry| (entry.name, entry.version)).zip(ids.iter().copied());
+        let known = Mutex::new(known.collect());
+        let machines: HashMap<_, _> = ids.into_iter().zip(entries).collect();
+        let mut ids: Vec<MachineId> = machines.keys().copied().collect();
+        ids.sort_unstable();
+        Ok(Self { machines, ids, known })
+    }
+
+    pub(super) fn ids(&self) -> &[MachineId] {
+        &self.ids
+    }
+
+    pub(super) fn get(&self, id: MachineId) -> Option<&MachineEntry> {
+        self.machines.get(&id)
+    }
+
+    /// The id of a machine that is to be inserted, whether or not it runs here.
+    pub(super) async fn id_of(
+        &self,
+        store: &dyn Store,
+        name: &'static str,
+        version: u32,
+    ) -> Result<MachineId, StoreError> {
+        if let Some(id) = lock(&self.known).get(&(name, version)) {
+            return Ok(*id);
+        }
+        let ids = store.register_machines(&[(name, version)]).await?;
+        let [id] = ids[..] else { unreachable!("one id for one machine") };
+        lock(&self.known).insert((name, version), id);
+        Ok(id)
+    }
+}
+
+impl MachineEntry {
+    /// The position of a step, by its name or one of its old names.
+    pub(super) fn find(&self, step: &str) -> Option<(usize, &StateEntry)> {
+        self.states.iter().enumerate().find(|(_, state)| state.step == step || state.aliases.contains(&step))
+    }
+}
+
+/// Refuses two machines of one name and version.
+pub(super) fn refuse_duplicates(entries: &[MachineEntry]) -> Result<(), Error> {
+    let mut seen = std::collections::HashSet::new();
+    for entry in entries {
+        if !seen.insert((entry.name, entry.version)) {
+            return Err(Error::DuplicateMachine { name: entry.name.into(), version: entry.version });
+        }
+    }
+    Ok(())
+}

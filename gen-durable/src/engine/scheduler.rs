@@ -1,0 +1,231 @@
+//! The loop of one queue: claims due rows in batches and starts runners for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::core::Core;
+use super::executor;
+use super::lease::Lease;
+use super::queue::{FORSAKEN, Queue, Ticket, Turn};
+use crate::store::{ClaimRequest, Held, SOLO_CRASHES, StoreResult};
+use crate::telemetry::{Event, Outage};
+
+/// How many decided outcomes may wait for the database before claiming pauses.
+const MAX_WAITING_OUTCOMES: usize = 5_000;
+
+/// Whether this node runs one suspect row alone.
+#[derive(Default)]
+pub(super) struct Solo(AtomicBool);
+
+impl Solo {
+    pub(super) fn is_on(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Runs a queue until the engine stops.
+pub(super) async fn run(core: Arc<Core>, queue: Arc<Queue>) {
+    let mut outage = Outage::of("claiming", &core.events);
+    let mut poll = Poll::new(core.options.poll_interval, core.options.max_poll_interval);
+    while !core.is_stopping() {
+        start_runners(&core, &queue);
+        let lease = core.lease();
+        if let Some(demand) = demand(&core, &queue, &lease) {
+            match claim(&core, &queue, &lease, demand).await {
+                Ok(0) => outage.worked(),
+                Ok(_) => {
+                    outage.worked();
+                    poll.reset();
+                }
+                Err(error) => {
+                    let rest = outage.failed(&error);
+                    tokio::select! {
+                        () = tokio::time::sleep(rest) => {}
+                        () = core.stopped() => {}
+                    }
+                    queue.poke();
+                }
+            }
+            continue;
+        }
+        let forsaken = async {
+            if queue.has_buffered() {
+                tokio::time::sleep(FORSAKEN).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = queue.woken() => {}
+            () = poll.tick() => queue.poke(),
+            () = forsaken => drop(hand_back(&core, &queue.name, queue.forsaken()).await),
+            () = core.stopped() => {}
+        }
+    }
+    // No more rows start; those that wait for a slot are for other nodes.
+    let released = hand_back(&core, &queue.name, queue.drain_buffer()).await;
+    core.events.emit(Event::QueueDrained {
+        released,
+        running: queue.running(),
+        queue: Arc::clone(&queue.name),
+    });
+}
+
+fn demand(core: &Core, queue: &Queue, lease: &Lease) -> Option<u32> {
+    let may_claim = !core.solo.is_on()
+        && lease.is_fresh(core.options.lease_ttl)
+        && core.flusher.waiting() < MAX_WAITING_OUTCOMES;
+    if may_claim { queue.demand() } else { None }
+}
+
+async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand: u32) -> StoreResult<usize> {
+    queue.claim_begins();
+    let claim = lease.open_claim();
+    let request = ClaimRequest {
+        worker: lease.id(),
+        claim,
+        queue: &queue.name,
+        machines: core.registry.ids(),
+        limit: demand,
+    };
+    let rows = match core.store.claim(&request).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            lease.close_claim(claim, std::iter::empty());
+            return Err(error);
+        }
+    };
+    lease.close_claim(claim, rows.iter().map(crate::store::Claimed::held));
+    let count = rows.len();
+    if core.events.wanted(tracing::Level::TRACE) {
+        core.events.emit(Event::ClaimRan {
+            count,
+            demand,
+            queue: Arc::clone(&queue.name),
+            worker: lease.id(),
+        });
+    }
+    let claimed_at = Instant::now();
+    let mut tickets: Vec<Ticket> = rows
+        .into_iter()
+        .map(|row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at })
+        .collect();
+    let suspect = matches!(&tickets[..], [ticket] if ticket.row.crashes >= SOLO_CRASHES);
+    if suspect && !core.solo.0.swap(true, Ordering::AcqRel) {
+        if let Some(ticket) = tickets.pop() {
+            run_alone(core, queue, ticket).await;
+        }
+        core.solo.0.store(false, Ordering::Release);
+        core.queues.iter().for_each(|queue| queue.poke());
+        return Ok(count);
+    }
+    if suspect || core.solo.is_on() {
+        // Another row needs the node for itself.
+        hand_back(core, &queue.name, tickets).await;
+        return Ok(count);
+    }
+    queue.claim_brought(tickets, demand);
+    if core.events.wanted(tracing::Level::TRACE) {
+        core.events.emit(queue.saturation());
+    }
+    Ok(count)
+}
+
+/// Starts a runner for each row that waits and finds a slot.
+fn start_runners(core: &Arc<Core>, queue: &Arc<Queue>) {
+    if core.solo.is_on() || !core.lease().is_fresh(core.options.lease_ttl) {
+        return;
+    }
+    for _ in 0..queue.take_slots() {
+        tokio::spawn(runner(Arc::clone(core), Arc::clone(queue)));
+    }
+}
+
+/// Runs rows of the queue one after the other in one slot, as long as there are any.
+async fn runner(core: Arc<Core>, queue: Arc<Queue>) {
+    let may_start =
+        |lease: &Lease| lease.is_fresh(core.options.lease_ttl) && !core.solo.is_on() && !core.is_stopping();
+    // `turn` gives the slot up itself when there is nothing to run.
+    while let Turn::Run(ticket) = queue.turn(may_start) {
+        executor::run(&core, &ticket).await;
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Runs a row that crashed twice with nothing else on this node, so that it takes no other row with it
+/// when it ends the process again. Waits for the steps that run; hands the buffered rows back.
+async fn run_alone(core: &Arc<Core>, queue: &Arc<Queue>, ticket: Ticket) {
+    for other in &core.queues {
+        hand_back(core, &other.name, other.drain_buffer()).await;
+    }
+    tokio::select! {
+        () = ticket.lease.shrinks_to(1) => {}
+        () = core.stopped() => {}
+    }
+    if core.is_stopping() {
+        hand_back(core, &queue.name, vec![ticket]).await;
+        return;
+    }
+    queue.take_slot();
+    executor::run(core, &ticket).await;
+    queue.give_up_slot();
+    tokio::select! {
+        () = ticket.lease.shrinks_to(0) => {}
+        () = core.stopped() => {}
+    }
+}
+
+/// Hands rows back to their queue without charging them. What cannot be handed back now is found by the
+/// next heartbeat, or returns when the lease ends.
+pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) -> u64 {
+    let Some(first) = tickets.first() else { return 0 };
+    let lease = Arc::clone(&first.lease);
+    let held: Vec<Held> = tickets.iter().map(|ticket| ticket.row.held()).collect();
+    for row in &held {
+        lease.forget(*row);
+    }
+    match core.store.release(lease.id(), &held).await {
+        Ok(count) => {
+            core.pokes.tell(crate::store::Poke::Queue(queue.into()));
+            count
+        }
+        Err(error) => {
+            core.events
+                .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
+            0
+        }
+    }
+}
+
+/// The floor of discovery: rarer while nothing is found, with jitter so that nodes do not march in step.
+pub(super) struct Poll {
+    shortest: Duration,
+    longest: Duration,
+    next: Duration,
+    last: tokio::time::Instant,
+}
+
+impl Poll {
+    pub(super) fn new(shortest: Duration, longest: Duration) -> Self {
+        Self { shortest, longest, next: jitter(shortest), last: tokio::time::Instant::now() }
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.next = jitter(self.shortest);
+        self.last = tokio::time::Instant::now();
+    }
+
+    /// Waits until it is time to look, and doubles the time until the next look. Cancel-safe.
+    pub(super) async fn tick(&mut self) {
+        tokio::time::sleep_until(self.last + self.next).await;
+        self.last = tokio::time::Instant::now();
+        self.next = jitter((self.next * 2).min(self.longest));
+    }
+}
+
+/// Up to a tenth less than `interval`.
+fn jitter(interval: Duration) -> Duration {
+    let random = u32::try_from(uuid::Uuid::now_v7().as_u128() & 0xffff).unwrap_or(0);
+    interval - interval.mul_f64(f64::from(random) / 655_360.0)
+}

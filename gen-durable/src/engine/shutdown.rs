@@ -1,0 +1,38 @@
+//! The graceful end of an engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Loops;
+use super::core::Core;
+use crate::store::{Poke, StoreResult};
+
+/// How long the last words to the database may take, whatever its state.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
+    // The schedulers claim no more and hand the rows back that wait for a slot.
+    core.stopping.send_replace(true);
+    let lease = core.lease();
+    // Steps get their time to end, and outcomes to be committed.
+    let drained = tokio::time::timeout(core.options.drain_timeout, lease.shrinks_to(0)).await.is_ok();
+    let last_words = async {
+        if !drained {
+            let abandoned = lease.abandon();
+            // If this fails, the rows return when the lease ends.
+            let released = core.store.release(lease.id(), &abandoned).await;
+            lease.shrinks_to(0).await;
+            released?;
+        }
+        core.store.retire(lease.id()).await?;
+        if core.pokes.are_enabled() {
+            let pokes: Vec<_> = core.queues.iter().map(|queue| Poke::Queue(queue.name.to_string())).collect();
+            core.store.notify(&pokes).await?;
+        }
+        StoreResult::Ok(())
+    };
+    // Without an answer in time, the lease runs out by itself.
+    let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
+    lease.fence();
+    drop(loops);
+}
