@@ -78,6 +78,30 @@ pub enum Error {
         /// Where it stands instead, with the reason of a failure.
         status: String,
     },
+    /// A detached insert needs a machine whose id is known.
+    #[error(
+        "machine `{machine}` version {version} is not registered on this engine; `.register(...)` it, or insert one instance with `.await` first"
+    )]
+    Unregistered {
+        /// Name of the machine.
+        machine: String,
+        /// Version of the machine.
+        version: u32,
+    },
+    /// Too many detached inserts wait to be written.
+    #[error(
+        "{limit} detached inserts wait to be written already; wait for the database, or insert with `.await`"
+    )]
+    TooManyDetached {
+        /// How many may wait.
+        limit: usize,
+    },
+    /// An instance could not be inserted; unless the database refused it, it may be inserted nevertheless.
+    #[error("inserting an instance failed")]
+    Insert {
+        /// Why; shared by all inserts that went together.
+        source: std::sync::Arc<StoreError>,
+    },
     /// The engine has been shut down.
     #[error("the engine has been shut down; start a new one")]
     Stopped,

@@ -86,7 +86,7 @@ pub fn job_entry<S: State<Machine = S> + Machine>(
     retry: RetryPolicy,
     resources: &'static [Resource],
 ) -> MachineEntry {
-    let state = StateEntry { step: S::STEP, aliases: &[], timeout, retry: Some(retry) };
+    let state = StateEntry { step: S::STEP, aliases: &[], timeout, retry: Some(retry), inline: false };
     let code = StateCode { run, recover: |(), error, _| Box::pin(async { Err(Fault::Error(error)) }) };
     entry::<S, (), 1>((), [state], [code], resources)
 }

@@ -134,6 +134,8 @@ pub struct StateEntry {
     pub timeout: Option<Duration>,
     /// What follows a failure, if not the default: to stop.
     pub retry: Option<RetryPolicy>,
+    /// Whether the step may run ahead, on the claim that the step before it held.
+    pub inline: bool,
 }
 
 /// A type that a job needs the engine to hold.

@@ -30,7 +30,7 @@ pub struct Next<S> {
 impl<S> Next<S> {
     pub(crate) fn to<T: State>(state: &T, payload_limit: usize) -> Self {
         let transition = encode(state, payload_limit)
-            .map(|state| Transition::Next { step: T::STEP, state, delay: Duration::ZERO })
+            .map(|state| Transition::Next { step: T::STEP, state, delay: Duration::ZERO, inline: None })
             .map_err(unstorable);
         Self { transition, state: PhantomData }
     }
@@ -41,6 +41,15 @@ impl<S> Next<S> {
     pub fn delay(mut self, delay: Duration) -> Self {
         if let Ok(Transition::Next { delay: stored, .. }) = &mut self.transition {
             *stored = delay;
+        }
+        self
+    }
+
+    /// Whether the next step may run ahead: right after the commit, on the claim already held, without going
+    /// through the queue. Overrides what the state that follows says.
+    pub fn inline(mut self, inline: bool) -> Self {
+        if let Ok(Transition::Next { inline: stored, .. }) = &mut self.transition {
+            *stored = Some(inline);
         }
         self
     }
@@ -86,6 +95,8 @@ pub enum Transition {
         state: String,
         /// Time from the commit until the step may run.
         delay: Duration,
+        /// Whether the step may run ahead, if the outcome says so.
+        inline: Option<bool>,
     },
     /// Run the same step again.
     Retry {

@@ -142,6 +142,13 @@ pub enum Event {
         /// For how long it failed.
         downtime: Duration,
     },
+    /// The database refused a detached insert, which is lost.
+    DetachedInsertLost {
+        /// The instance.
+        id: InstanceId,
+        /// What the database said.
+        error: String,
+    },
     /// The async runtime did not run anything for this long: a step blocks its threads.
     RuntimeStalled {
         /// How long.
@@ -268,6 +275,7 @@ impl Event {
             | Self::WorkerReaped { .. }
             | Self::WorkerFenced { .. }
             | Self::StoreUnavailable { .. }
+            | Self::DetachedInsertLost { .. }
             | Self::RuntimeStalled { .. } => tracing::Level::WARN,
         }
     }
@@ -312,6 +320,9 @@ impl Event {
             }
             Self::StoreBack { operation, downtime } => {
                 tracing::info!(target: "gen_durable", operation, ?downtime, "store back");
+            }
+            Self::DetachedInsertLost { id, error } => {
+                tracing::warn!(target: "gen_durable", %id, %error, "detached insert lost");
             }
             Self::RuntimeStalled { duration, worker } => {
                 tracing::warn!(target: "gen_durable", ?duration, %worker, "runtime stalled");

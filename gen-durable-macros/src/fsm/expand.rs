@@ -173,6 +173,7 @@ fn state_entry(machine: &Machine, state: &State) -> TokenStream {
             aliases: &[#(#aliases),*],
             timeout: #timeout,
             retry: #retry,
+            inline: false,
         }
     }
 }

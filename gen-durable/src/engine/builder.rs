@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::core::Core;
 use super::flusher::{self, Flusher};
+use super::inserter::{self, Inserter};
 use super::lease::{Lease, Worker};
 use super::options::{Gc, Options, Poke};
 use super::poke::{self, Pokes};
@@ -233,6 +234,7 @@ impl EngineBuilder {
             .await
             .map_err(Error::store("registering a worker"))?;
         let (flusher, outcomes) = Flusher::new();
+        let (inserter, orders) = Inserter::new();
         let (pokes, told) = Pokes::new(options.poke == Poke::Postgres);
         let (questions, asked) = mpsc::unbounded_channel();
         let scope = StepScope { resources: self.resources, payload_limit: options.payload_limit };
@@ -246,6 +248,7 @@ impl EngineBuilder {
             worker: Worker::new(Lease::new(worker, registered)),
             queues: queues.collect(),
             flusher,
+            inserter,
             timer: Timer::default(),
             pokes,
             results: Results::default(),
@@ -258,6 +261,7 @@ impl EngineBuilder {
         });
         let mut loops = Loops::new(name);
         loops.spawn_committer(flusher::run(Arc::clone(&core), outcomes));
+        loops.spawn(inserter::run(Arc::clone(&core), orders));
         loops.spawn(results::look(Arc::clone(&core), asked));
         if core.options.poke == Poke::Postgres {
             loops.spawn(poke::notify(Arc::clone(&core), told));

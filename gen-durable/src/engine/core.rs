@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use super::flusher::Flusher;
+use super::inserter::Inserter;
 use super::lease::{Lease, Worker};
 use super::options::Options;
 use super::poke::Pokes;
@@ -27,6 +28,7 @@ pub(super) struct Core {
     pub(super) worker: Worker,
     pub(super) queues: Vec<Arc<Queue>>,
     pub(super) flusher: Flusher,
+    pub(super) inserter: Inserter,
     pub(super) timer: Timer,
     pub(super) pokes: Pokes,
     pub(super) results: Results,

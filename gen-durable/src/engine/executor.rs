@@ -23,6 +23,9 @@ use crate::outcome::{Transition, storable_text};
 use crate::store::Claimed;
 use crate::telemetry::Event;
 
+/// How many steps an instance may run on one claim before others get their turn.
+const MAX_RUN_AHEAD: u32 = 100;
+
 /// Runs the step of a claimed row and hands its outcome to the flusher.
 pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
     let row = &ticket.row;
@@ -70,7 +73,11 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
             ("", undecodable(core, entry, row, problem))
         }
     };
+    let runs_ahead =
+        ticket.ran_ahead < MAX_RUN_AHEAD && !core.is_stopping() && may_run_ahead(entry, &transition);
     core.flusher.hand_over(Handed {
+        ran_ahead: ticket.ran_ahead,
+        runs_ahead,
         lease: Arc::clone(&ticket.lease),
         row: Arc::clone(row),
         machine: entry.name,
@@ -80,6 +87,16 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
         duration: started.elapsed(),
         rejected: false,
     });
+}
+
+/// Whether the step that follows may run on the same claim.
+fn may_run_ahead(entry: &MachineEntry, transition: &Transition) -> bool {
+    match transition {
+        Transition::Next { step, delay: Duration::ZERO, inline, .. } => {
+            inline.unwrap_or_else(|| entry.find(step).is_some_and(|(_, state)| state.inline))
+        }
+        _ => false,
+    }
 }
 
 /// Asks the state's error method what to do with an outcome that the database refused.

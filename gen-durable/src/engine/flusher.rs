@@ -13,7 +13,9 @@ use tokio::sync::mpsc;
 use super::core::Core;
 use super::executor;
 use super::lease::Lease;
+use super::queue::Ticket;
 use super::results::End;
+use super::scheduler;
 use crate::outcome::Transition;
 use crate::store::{Claimed, Commit, DonePolicy, Flushed, Poke, StoreError};
 use crate::telemetry::{Event, Outage};
@@ -36,6 +38,36 @@ pub(super) struct Handed {
     pub(super) duration: Duration,
     /// Whether the database refused an earlier outcome of the same start.
     pub(super) rejected: bool,
+    /// How many steps the instance ran on this claim before this one.
+    pub(super) ran_ahead: u32,
+    /// Whether the next step runs on the same claim.
+    pub(super) runs_ahead: bool,
+}
+
+impl Handed {
+    /// The row as this outcome, a committed `next`, leaves it, still under the same claim.
+    fn take_ahead(&mut self) -> Option<Ticket> {
+        let Transition::Next { step, state, .. } = &mut self.transition else { return None };
+        let before = &self.row;
+        let row = Claimed {
+            step: (*step).to_owned(),
+            state: std::mem::take(state),
+            queue: Arc::clone(&before.queue),
+            revision: before.revision + 1,
+            attempt: 0,
+            failures: 0,
+            crashes: 0,
+            trace_context: before.trace_context.clone(),
+            ..**before
+        };
+        let kept = self.lease.keep(before.held(), row.held());
+        kept.then(|| Ticket {
+            row: Arc::new(row),
+            lease: Arc::clone(&self.lease),
+            claimed_at: std::time::Instant::now(),
+            ran_ahead: self.ran_ahead + 1,
+        })
+    }
 }
 
 /// Where outcomes are handed over.
@@ -132,7 +164,11 @@ async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Ve
         let worker = first.lease.id();
         let commits: Vec<Commit> = part
             .iter_mut()
-            .map(|handed| Commit { held: handed.row.held(), transition: take(&mut handed.transition) })
+            .map(|handed| Commit {
+                held: handed.row.held(),
+                transition: take(&mut handed.transition),
+                keeps_claim: handed.runs_ahead,
+            })
             .collect();
         let result = core.store.flush(worker, &commits, core.done_policy()).await;
         for (handed, commit) in part.iter_mut().zip(commits) {
@@ -193,7 +229,7 @@ fn refuse(core: &Arc<Core>, handed: Handed, error: &str) {
     let error = error.to_owned();
     tokio::spawn(async move {
         let transition = executor::reject(&core, &handed, &error).await;
-        core.flusher.hand_over(Handed { transition, rejected: true, ..handed });
+        core.flusher.hand_over(Handed { transition, rejected: true, runs_ahead: false, ..handed });
     });
 }
 
@@ -217,9 +253,8 @@ struct Settled {
 }
 
 impl Settled {
-    fn committed(&mut self, core: &Core, handed: Handed, watched: bool) {
+    fn committed(&mut self, core: &Arc<Core>, mut handed: Handed, watched: bool) {
         self.count += 1;
-        handed.lease.forget(handed.row.held());
         if core.events.wanted(tracing::Level::DEBUG) {
             core.events.emit(Event::StepFinished {
                 id: handed.row.id,
@@ -231,6 +266,13 @@ impl Settled {
                 duration: handed.duration,
             });
         }
+        if handed.runs_ahead
+            && let Some(ahead) = handed.take_ahead()
+        {
+            scheduler::run_ahead(core, ahead);
+            return;
+        }
+        handed.lease.forget(handed.row.held());
         match handed.transition {
             Transition::Next { delay: rest, .. } | Transition::Retry { after: rest, .. } => {
                 if rest > Duration::ZERO {

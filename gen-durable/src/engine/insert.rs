@@ -10,6 +10,7 @@ use chrono::{DateTime, Utc};
 
 use super::core::Core;
 use super::handle::Handle;
+use super::inserter::MAX_DETACHED;
 use super::options;
 use crate::error::Error;
 use crate::id::{InstanceId, MachineId};
@@ -80,6 +81,35 @@ impl<S: Initial> Insert<S> {
         self.options.trace_context = Some(traceparent.into());
         self
     }
+
+    /// Lets the engine write the instance soon, together with others, and returns its id at once.
+    ///
+    /// At most 10,000 such instances wait to be written, and a shutdown writes them. A crash of the process
+    /// before that loses them: for work that may be lost and must not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unstorable`] and [`Error::Option`] as for any insert; [`Error::Unregistered`] unless the machine
+    /// is registered on this engine or was inserted through it before; [`Error::TooManyDetached`] when the
+    /// database does not keep up; [`Error::Stopped`] after a shutdown.
+    pub fn detached(self) -> Result<InstanceId, Error> {
+        let core = &self.core;
+        if core.is_stopping() {
+            return Err(Error::Stopped);
+        }
+        let (name, version) = (<S::Machine as Machine>::NAME, <S::Machine as Machine>::VERSION);
+        let machine = core
+            .registry
+            .known_id(name, version)
+            .ok_or_else(|| Error::Unregistered { machine: name.into(), version })?;
+        let state = encode(&self.state, core.options.payload_limit)?;
+        let instance = new_instance::<S>(machine, state, &self.options)?;
+        let id = instance.id;
+        if !core.inserter.insert_detached(instance) {
+            return Err(Error::TooManyDetached { limit: MAX_DETACHED });
+        }
+        Ok(id)
+    }
 }
 
 /// # Errors
@@ -103,9 +133,8 @@ impl<S: Initial> IntoFuture for Insert<S> {
             let machine = machine_of::<S>(&core).await?;
             let instance = new_instance::<S>(machine, encoded?, &options)?;
             let id = instance.id;
-            let (queue, start) = (Arc::clone(&instance.queue), instance.start);
-            core.store.insert(&[instance]).await.map_err(Error::store("inserting an instance"))?;
-            committed(&core, &queue, start, 1);
+            let inserted = core.inserter.insert(instance).await.ok_or(Error::Stopped)?;
+            inserted.map_err(|source| Error::Insert { source })?;
             Ok(Handle { core, id, machine: PhantomData })
         })
     }
@@ -225,9 +254,9 @@ fn new_instance<S: Initial>(
 }
 
 /// Tells whoever may run the new rows.
-fn committed(core: &Core, queue: &str, start: Start, rows: usize) {
+pub(super) fn committed(core: &Core, queue: &str, start: Start, rows: usize) {
     match start {
-        Start::After(Duration::ZERO) => core.rows_committed(queue, rows),
+        start if start.is_now() => core.rows_committed(queue, rows),
         Start::After(delay) => core.due_committed(delay),
         // Only the database knows how far away this is: the timer asks it.
         Start::At(_) => core.due_committed(Duration::ZERO),

@@ -133,6 +133,19 @@ impl Lease {
         }
     }
 
+    /// Notes that a committed outcome left the row with this worker, for its next step; false if the row is not
+    /// held any longer.
+    pub(super) fn keep(&self, before: Held, after: Held) -> bool {
+        let mut holdings = lock(&self.holdings);
+        match holdings.rows.get_mut(&before.id) {
+            Some(holding) if holding.held == before => {
+                *holding = Holding { held: after, phase: Phase::Buffered };
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Forgets a row: its outcome is settled, or it was handed back.
     pub(super) fn forget(&self, held: Held) {
         let mut holdings = lock(&self.holdings);

@@ -8,6 +8,7 @@ mod gc;
 mod handle;
 mod heartbeat;
 mod insert;
+mod inserter;
 mod lease;
 mod names;
 mod options;

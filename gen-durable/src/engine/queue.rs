@@ -20,6 +20,8 @@ pub(super) struct Ticket {
     pub(super) row: Arc<Claimed>,
     pub(super) lease: Arc<Lease>,
     pub(super) claimed_at: Instant,
+    /// How many steps the instance has run on this claim already.
+    pub(super) ran_ahead: u32,
 }
 
 /// One queue on this node.
@@ -126,6 +128,12 @@ impl Queue {
         // are claimed or unlocked by whoever holds them, and pokes or polls tell.
         state.hungry |= state.plenty;
         state.buffer.extend(tickets);
+    }
+
+    /// A row that runs ahead: it is the next to get a slot.
+    pub(super) fn put_first(&self, ticket: Ticket) {
+        lock(&self.state).buffer.push_front(ticket);
+        self.wake.notify_one();
     }
 
     /// Takes slots for the rows that wait: this many runners are to be started.

@@ -39,6 +39,11 @@ impl Registry {
         self.machines.get(&id)
     }
 
+    /// The id of a machine that is registered here or was inserted here before.
+    pub(super) fn known_id(&self, name: &'static str, version: u32) -> Option<MachineId> {
+        lock(&self.known).get(&(name, version)).copied()
+    }
+
     /// The id of a machine that is to be inserted, whether or not it runs here.
     pub(super) async fn id_of(
         &self,
@@ -46,8 +51,8 @@ impl Registry {
         name: &'static str,
         version: u32,
     ) -> Result<MachineId, StoreError> {
-        if let Some(id) = lock(&self.known).get(&(name, version)) {
-            return Ok(*id);
+        if let Some(id) = self.known_id(name, version) {
+            return Ok(id);
         }
         let ids = store.register_machines(&[(name, version)]).await?;
         let [id] = ids[..] else { unreachable!("one id for one machine") };

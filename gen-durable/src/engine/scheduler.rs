@@ -109,7 +109,7 @@ async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand:
     let claimed_at = Instant::now();
     let mut tickets: Vec<Ticket> = rows
         .into_iter()
-        .map(|row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at })
+        .map(|row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at, ran_ahead: 0 })
         .collect();
     let suspect = matches!(&tickets[..], [ticket] if ticket.row.crashes >= SOLO_CRASHES);
     if suspect && !core.solo.0.swap(true, Ordering::AcqRel) {
@@ -150,6 +150,24 @@ async fn runner(core: Arc<Core>, queue: Arc<Queue>) {
     while let Turn::Run(ticket) = queue.turn(may_start) {
         executor::run(&core, &ticket).await;
         tokio::task::coop::consume_budget().await;
+    }
+}
+
+/// Runs the next step of an instance on the claim that it holds already.
+pub(super) fn run_ahead(core: &Arc<Core>, ticket: Ticket) {
+    let queue = core.queue(&ticket.row.queue).filter(|_| !core.is_stopping() && !core.solo.is_on());
+    match queue {
+        Some(queue) => {
+            queue.put_first(ticket);
+            start_runners(core, queue);
+        }
+        None => {
+            let core = Arc::clone(core);
+            tokio::spawn(async move {
+                let queue = Arc::clone(&ticket.row.queue);
+                hand_back(&core, &queue, vec![ticket]).await;
+            });
+        }
     }
 }
 

@@ -17,6 +17,7 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
     // Steps get their time to end, and outcomes to be committed.
     let drained = tokio::time::timeout(core.options.drain_timeout, lease.shrinks_to(0)).await.is_ok();
     let last_words = async {
+        core.inserter.drained().await;
         if !drained {
             let abandoned = lease.abandon();
             // If this fails, the rows return when the lease ends.

@@ -30,6 +30,14 @@ pub enum Start {
     At(DateTime<Utc>),
 }
 
+impl Start {
+    /// Whether the instance may run at once.
+    #[must_use]
+    pub const fn is_now(&self) -> bool {
+        matches!(self, Self::After(Duration::ZERO))
+    }
+}
+
 /// An instance to insert.
 #[derive(Debug, Clone)]
 pub struct NewInstance {
@@ -119,6 +127,8 @@ pub struct Commit {
     pub held: Held,
     /// What happens to it.
     pub transition: Transition,
+    /// Whether the worker keeps the row after a `next`, for a step that runs ahead.
+    pub keeps_claim: bool,
 }
 
 /// What becomes of rows that are done.

@@ -56,7 +56,7 @@ impl<'a> Columns<'a> {
         let mut columns = Self::default();
         for commit in commits {
             columns.held.push(commit.held);
-            columns.push(&commit.transition);
+            columns.push(commit);
         }
         columns
     }
@@ -73,10 +73,11 @@ impl<'a> Columns<'a> {
             .bind(&self.counted)
     }
 
-    fn push(&mut self, transition: &'a Transition) {
-        let (kind, step, payload, error, delay, counted) = match transition {
-            Transition::Next { step, state, delay } => {
-                ("n", Some(*step), Some(state.as_str()), None, *delay, false)
+    fn push(&mut self, commit: &'a Commit) {
+        let (kind, step, payload, error, delay, counted) = match &commit.transition {
+            Transition::Next { step, state, delay, .. } => {
+                let kind = if commit.keeps_claim { "a" } else { "n" };
+                (kind, Some(*step), Some(state.as_str()), None, *delay, false)
             }
             Transition::Retry { state, after, error, counted } => {
                 ("r", None, state.as_deref(), error.as_deref(), *after, *counted)

@@ -97,7 +97,7 @@ pub(crate) fn store(database: &Database) -> PostgresStore {
 }
 
 pub(crate) fn commit(row: &Claimed, transition: Transition) -> Commit {
-    Commit { held: row.held(), transition }
+    Commit { held: row.held(), transition, keeps_claim: false }
 }
 
 pub(crate) fn next(row: &Claimed) -> Commit {
@@ -105,7 +105,7 @@ pub(crate) fn next(row: &Claimed) -> Commit {
 }
 
 pub(crate) fn next_after(row: &Claimed, delay: Duration) -> Commit {
-    commit(row, Transition::Next { step: "second", state: r#"{"n":2}"#.into(), delay })
+    commit(row, Transition::Next { step: "second", state: r#"{"n":2}"#.into(), delay, inline: None })
 }
 
 pub(crate) fn retry(row: &Claimed, error: &str) -> Commit {

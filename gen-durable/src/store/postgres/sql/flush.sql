@@ -1,7 +1,7 @@
 -- Commits a batch of outcomes where the worker still owns the rows.
 --
 -- $1 worker, $2 whether done rows are deleted, then parallel arrays sorted by id: $3 id, $4 claim, $5 revision,
--- $6 kind (n)ext, (r)etry, (d)one or (s)top, $7 step, $8 state or output, $9 error, $10 delay in microseconds,
+-- $6 kind (n)ext, (a)head: a next whose claim is kept, (r)etry, (d)one or (s)top, $7 step, $8 state or output, $9 error, $10 delay in microseconds,
 -- $11 whether the start counts
 --
 -- Locks: by primary key in the order of the batch, `skip locked`: waits for nobody. What somebody else holds, or
@@ -44,19 +44,24 @@ written as (
         status = case
             when owned.kind = 'd' then 'done'
             when owned.kind = 's' then 'failed'
+            when owned.kind = 'a' then 'executing'
             when owned.delay > 0 then 'scheduled'
             else 'ready'
         end::{schema}.status,
         revision = i.revision + 1,
         step = coalesce(owned.step, i.step),
-        state = case when owned.kind in ('n', 'r') then coalesce(owned.payload::json, i.state) else i.state end,
+        state = case when owned.kind in ('n', 'a', 'r') then coalesce(owned.payload::json, i.state) else i.state end,
         output = case when owned.kind = 'd' then owned.payload::json end,
         error = owned.error,
-        attempt = case owned.kind when 'n' then 0 when 'r' then i.attempt + 1 else i.attempt end,
-        failures = case owned.kind when 'n' then 0 when 'r' then i.failures + owned.counted::int else i.failures end,
-        crashes = case owned.kind when 'n' then 0 else i.crashes end,
+        attempt = case when owned.kind in ('n', 'a') then 0 when owned.kind = 'r' then i.attempt + 1 else i.attempt end,
+        failures = case
+            when owned.kind in ('n', 'a') then 0
+            when owned.kind = 'r' then i.failures + owned.counted::int
+            else i.failures
+        end,
+        crashes = case when owned.kind in ('n', 'a') then 0 else i.crashes end,
         eligible_at = case
-            when owned.kind in ('n', 'r') then now() + owned.delay * interval '1 microsecond'
+            when owned.kind in ('n', 'a', 'r') then now() + owned.delay * interval '1 microsecond'
             else i.eligible_at
         end,
         finished_at = case when owned.kind in ('d', 's') then now() end
