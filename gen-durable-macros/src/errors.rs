@@ -31,6 +31,11 @@ impl Errors {
         self.list.borrow_mut().get_or_insert_default().push(error);
     }
 
+    /// How many mistakes there are so far.
+    pub(crate) fn count(&self) -> usize {
+        self.list.borrow().as_ref().map_or(0, Vec::len)
+    }
+
     /// The collected errors as tokens that make the compiler report them, or `None` without any.
     pub(crate) fn finish(self) -> Option<TokenStream> {
         let errors = self.list.take().unwrap_or_default();

@@ -49,10 +49,13 @@ pub(crate) fn identifier(name: &str, span: Span) -> Option<Ident> {
 
 /// The known name that `name` was most likely meant to be.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let name = name.to_lowercase();
     known
         .into_iter()
-        .map(|known| (distance(&name.to_lowercase(), &known.to_lowercase()), known))
-        .filter(|(distance, known)| *distance <= 1.max(known.chars().count() / 3))
+        .map(|known| (distance(&name, &known.to_lowercase()), known))
+        .filter(|(distance, known)| {
+            *distance <= 1.max(known.chars().count() / 3) || (name.len() > 2 && known.starts_with(&name))
+        })
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
 }
@@ -107,6 +110,7 @@ mod tests {
         assert_eq!(nearest("verison", keys), Some("version"));
         assert_eq!(nearest("Queue", keys), Some("queue"));
         assert_eq!(nearest("outputs", keys), Some("output"));
+        assert_eq!(nearest("ver", keys), Some("version"));
         assert_eq!(nearest("colour", keys), None);
     }
 

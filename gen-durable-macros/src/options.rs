@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
-use syn::{Expr, ExprLit, Lit, LitStr, Path, Token};
+use syn::{Expr, ExprLit, Lit, LitStr, Path, Token, Type};
 
 use crate::duration;
 use crate::errors::Errors;
@@ -16,16 +16,17 @@ use crate::names::MAX_NAME;
 pub(crate) fn name(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<LitStr> {
     let name = key.text(input)?;
     let text = name.value();
+    let Known { key, example, .. } = key.known;
     let problem = if text.is_empty() {
-        "is empty".into()
+        format!("is empty; write for example `{example}`, or leave it out")
     } else if text.contains('\0') {
-        "contains a NUL character, which databases do not keep in text".into()
+        "contains a NUL character, which databases do not keep in text; remove it".into()
     } else if text.len() > MAX_NAME {
         format!("is {} bytes long; at most {MAX_NAME} are kept", text.len())
     } else {
         return Ok(name);
     };
-    Err(syn::Error::new(name.span(), format!("this `{}` {problem}", key.known.key)))
+    Err(syn::Error::new(name.span(), format!("this `{key}` {problem}")))
 }
 
 /// Reads a whole number from 1 to what the store keeps.
@@ -65,6 +66,21 @@ fn duration_text(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<(Duration
         Ok(duration) => Ok((duration, text)),
         Err(problem) => Err(syn::Error::new(text.span(), problem)),
     }
+}
+
+/// Where the compiler shows generated code that stands for something of the user's. It remains code of the
+/// macro, so that no lint is about it.
+pub(crate) fn place(span: Span) -> Span {
+    Span::call_site().located_at(span)
+}
+
+/// The tokens, all at one place.
+pub(crate) fn at(span: Span, tokens: &TokenStream) -> TokenStream {
+    let moved = tokens.clone().into_iter().map(|mut token| {
+        token.set_span(span);
+        token
+    });
+    moved.collect()
 }
 
 /// A duration as an expression.
@@ -167,8 +183,24 @@ impl Retry {
     }
 }
 
-/// Reads `crate = path`, and gives the module in there that generated code names.
-pub(crate) fn private_path(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<TokenStream> {
-    let path = key.value_with(input, Path::parse_mod_style)?;
-    Ok(quote!(#path::__private))
+/// Reads `crate = path`.
+pub(crate) fn crate_path(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<TokenStream> {
+    Ok(key.value_with(input, Path::parse_mod_style)?.into_token_stream())
+}
+
+/// Whether a type is certainly not one that the user's crate defines, so that no trait of ours can be
+/// implemented for it there.
+pub(crate) fn is_foreign(ty: &Type) -> bool {
+    const PRIMITIVES: [&str; 17] = [
+        "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
+        "isize", "f32", "f64",
+    ];
+    match ty {
+        Type::Path(path) => {
+            path.path.get_ident().is_some_and(|name| PRIMITIVES.iter().any(|known| name == known))
+        }
+        // A type that a macro of the user's makes, perhaps in a group of its own.
+        Type::Macro(_) | Type::Group(_) | Type::Paren(_) => false,
+        _ => true,
+    }
 }

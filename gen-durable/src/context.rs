@@ -37,7 +37,7 @@ impl Call {
     ///
     /// [`Fault::Undecodable`] when the stored text is not an `S`.
     pub fn begin<S: State>(self) -> Result<(S, Context<S>), Fault> {
-        let state = serde_json::from_str(&self.row.state).map_err(|error| {
+        let state = (S::STORED.read)(&self.row.state).map_err(|error| {
             Fault::Undecodable(format!(
                 "the stored state of step `{}` is not a `{}`: {error}",
                 self.row.step,

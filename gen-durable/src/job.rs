@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::context::Call;
+use crate::context::{Call, Context};
 use crate::error::{BoxError, StepError};
 use crate::machine::{
     Fault, Initial, Machine, MachineEntry, Resource, State, StateCode, StateEntry, StepFuture, entry,
 };
+use crate::outcome::Transition;
 use crate::retry::RetryPolicy;
 
 /// What a `#[durable_job]` function returns.
@@ -57,7 +58,7 @@ pub trait Job: Machine + Initial {
     fn job() -> MachineEntry;
 }
 
-/// What a job may return, and the output in it; called by generated code.
+/// What a `#[durable_job]` function may return: a `Result` whose error converts into [`JobError`].
 #[diagnostic::on_unimplemented(
     message = "a job cannot return `{Self}`",
     label = "not a result of a job",
@@ -76,6 +77,20 @@ impl<T, E: Into<JobError>> JobReturn for Result<T, E> {
     fn into_job_result(self) -> JobResult<T> {
         self.map_err(Into::into)
     }
+}
+
+/// Runs a job; called by generated code.
+pub fn run_job<'a, S: State, F>(
+    call: Call,
+    job: impl FnOnce(S, Context<S>) -> F + Send + 'a,
+) -> StepFuture<'a>
+where
+    F: Future<Output = Result<Transition, Fault>> + Send + 'a,
+{
+    Box::pin(async move {
+        let (state, cx) = call.begin()?;
+        job(state, cx).await
+    })
 }
 
 /// Makes the entry of the job with the argument `S`; called by generated code.

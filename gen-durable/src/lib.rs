@@ -17,10 +17,12 @@ mod telemetry;
 pub use context::Context;
 pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertAll, InstanceResult, Poke};
 pub use error::{BoxError, Error, StepError};
+#[doc(hidden)]
+pub use gen_durable_macros::DurableStates;
 pub use gen_durable_macros::{durable_fsm, durable_job};
 pub use id::{InstanceId, WorkerId};
-pub use job::{Job, JobError, JobResult};
-pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Uses};
+pub use job::{Job, JobError, JobResult, JobReturn};
+pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Storable, Uses};
 pub use outcome::{Next, Outcome, StepResult};
 pub use retry::RetryPolicy;
 pub use store::{Count, Snapshot, Status, StoreError};
@@ -41,10 +43,10 @@ pub mod prelude {
 pub mod __private {
     pub use crate::context::{Call, Context};
     pub use crate::error::StepError;
-    pub use crate::job::{Job, JobReturn, job_entry};
+    pub use crate::job::{Job, JobReturn, job_entry, run_job};
     pub use crate::machine::{
         Discovered, Fault, Finishes, Follows, Initial, Machine, MachineEntry, Resource, State, StateCode,
-        StateEntry, Uses, decode, entry, stub, unknown_step,
+        StateEntry, Stored, Uses, decode, entry, stored, stub, unknown_step,
     };
     pub use crate::outcome::StepResult;
     pub use crate::retry::RetryPolicy;
@@ -52,5 +54,4 @@ pub mod __private {
     pub use ::serde;
     pub use ::std::boxed::Box;
     pub use ::std::string::String;
-    pub use gen_durable_macros::DurableStates;
 }

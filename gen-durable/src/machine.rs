@@ -43,18 +43,54 @@ pub trait Machine: Sized + Send + 'static {
     message = "`{Self}` is not a state of a machine",
     note = "states are the structs that `#[durable_fsm]` makes of the enum's variants: insert `module::Variant {{ .. }}`, not `Enum::Variant {{ .. }}`"
 )]
-pub trait State: Serialize + DeserializeOwned + Send + 'static {
+pub trait State: Sized + Send + 'static {
     /// The machine that it belongs to.
     type Machine: Machine;
     /// Name of the state's step in the store.
     const STEP: &'static str;
+    /// How the state becomes text and back.
+    #[doc(hidden)]
+    const STORED: Stored<Self>;
+}
+
+/// What serde can turn into text and back, as every state must be: implemented for all such types.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be stored",
+    label = "a state must be serializable",
+    note = "put `#[derive(serde::Serialize, serde::Deserialize)]` on `{Self}`"
+)]
+pub trait Storable: Serialize + DeserializeOwned {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Serialize + DeserializeOwned> Storable for T {}
+
+/// How a state becomes text and back.
+///
+/// These are functions in a constant, not serde's traits as supertraits of [`State`], so that a state which
+/// serde cannot store is one error and not one for each trait that generated code implements for it.
+pub struct Stored<S> {
+    pub(crate) write: fn(&S) -> serde_json::Result<String>,
+    pub(crate) read: fn(&str) -> serde_json::Result<S>,
+}
+
+/// How serde turns a state into text and back; called by generated code.
+#[must_use]
+pub const fn stored<S: Storable>() -> Stored<S> {
+    Stored { write: |state| serde_json::to_string(state), read: |text| serde_json::from_str(text) }
+}
+
+impl<S> fmt::Debug for Stored<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored").finish_non_exhaustive()
+    }
 }
 
 /// A state in which instances may start.
 #[diagnostic::on_unimplemented(
     message = "an instance may not start in the state `{Self}`",
     label = "not an initial state",
-    note = "insert an initial state, or mark the variant `{Self}` with `#[state(initial)]`"
+    note = "if `{Self}` is a variant, mark it with `#[state(initial)]`, or insert a state that is",
+    note = "if `{Self}` is the enum, insert the struct of the variant: `Variant {{ .. }}`, not `{Self}::Variant {{ .. }}`"
 )]
 pub trait Initial: State {}
 
@@ -228,7 +264,7 @@ pub fn entry<M: Machine, H: Send + Sync + 'static, const N: usize>(
 ///
 /// A sentence that says what does not decode.
 pub fn decode<S: State, M: From<S>>(state: &str) -> Result<M, String> {
-    serde_json::from_str::<S>(state)
+    (S::STORED.read)(state)
         .map(M::from)
         .map_err(|error| format!("the stored state of step `{}` does not decode: {error}", S::STEP))
 }

@@ -71,7 +71,7 @@ impl<S: State> Outcome<S> {
 
     pub(crate) fn done(output: &impl Serialize, payload_limit: usize) -> Self {
         let transition =
-            encode(output, payload_limit).map(|output| Transition::Done { output }).map_err(unstorable);
+            encode_value(output, payload_limit).map(|output| Transition::Done { output }).map_err(unstorable);
         Self { transition, state: PhantomData }
     }
 
@@ -153,10 +153,20 @@ impl Transition {
     }
 }
 
+/// Turns a state into the JSON text that the store keeps, or says why it cannot be kept.
+pub(crate) fn encode<S: State>(state: &S, payload_limit: usize) -> Result<String, Error> {
+    storable_json::<S>((S::STORED.write)(state), payload_limit)
+}
+
 /// Turns a value into the JSON text that the store keeps, or says why it cannot be kept.
-pub(crate) fn encode<T: Serialize>(value: &T, payload_limit: usize) -> Result<String, Error> {
+pub(crate) fn encode_value<T: Serialize>(value: &T, payload_limit: usize) -> Result<String, Error> {
+    storable_json::<T>(serde_json::to_string(value), payload_limit)
+}
+
+/// The JSON text of a `T`, unless the store cannot keep it.
+fn storable_json<T>(text: serde_json::Result<String>, payload_limit: usize) -> Result<String, Error> {
     let refuse = |problem: String| Error::Unstorable { type_name: std::any::type_name::<T>(), problem };
-    let text = serde_json::to_string(value).map_err(|error| refuse(error.to_string()))?;
+    let text = text.map_err(|error| refuse(error.to_string()))?;
     if text.len() > payload_limit {
         let size = text.len();
         return Err(refuse(format!(
@@ -207,20 +217,20 @@ mod tests {
 
     #[test]
     fn nul_is_refused_and_its_lookalikes_are_kept() {
-        assert!(encode(&"a\0b", LIMIT).is_err());
-        assert!(encode(&"\\\0", LIMIT).is_err());
-        assert_eq!(encode(&"\\u0000", LIMIT).expect("an escaped backslash"), r#""\\u0000""#);
+        assert!(encode_value(&"a\0b", LIMIT).is_err());
+        assert!(encode_value(&"\\\0", LIMIT).is_err());
+        assert_eq!(encode_value(&"\\u0000", LIMIT).expect("an escaped backslash"), r#""\\u0000""#);
     }
 
     #[test]
     fn a_value_that_json_cannot_hold_is_refused_with_its_type() {
-        let error = encode(&HashMap::from([((1, 2), 3)]), LIMIT).expect_err("keys must be strings");
+        let error = encode_value(&HashMap::from([((1, 2), 3)]), LIMIT).expect_err("keys must be strings");
         assert!(error.to_string().contains("HashMap"), "{error}");
     }
 
     #[test]
     fn a_value_over_the_limit_is_refused_with_both_sizes() {
-        let error = encode(&"x".repeat(LIMIT), LIMIT).expect_err("too large");
+        let error = encode_value(&"x".repeat(LIMIT), LIMIT).expect_err("too large");
         assert!(error.to_string().contains("1026") && error.to_string().contains("1024"), "{error}");
     }
 
@@ -233,7 +243,7 @@ mod tests {
 
     #[test]
     fn large_integers_keep_every_digit() {
-        let text = encode(&(u64::MAX, i64::MIN, u128::MAX), LIMIT).expect("integers");
+        let text = encode_value(&(u64::MAX, i64::MIN, u128::MAX), LIMIT).expect("integers");
         let back: (u64, i64, u128) = serde_json::from_str(&text).expect("the same integers");
         assert_eq!(back, (u64::MAX, i64::MIN, u128::MAX));
     }

@@ -10,6 +10,7 @@ use syn::ext::IdentExt;
 use super::model::{Kind, Machine, State};
 use crate::errors::Errors;
 use crate::names::{listed, nearest};
+use crate::options::is_foreign;
 
 /// Reports everything that is wrong with the machine.
 pub(crate) fn check(machine: &Machine, errors: &Errors) {
@@ -137,6 +138,11 @@ fn has_one_type(state: &State, errors: &Errors) {
         };
         errors.at(fields, message);
     }
+    if let Kind::Own(ty) = &state.kind
+        && is_foreign(ty)
+    {
+        errors.at(ty, "the type of a state must be one of your own; name the field: `{ name: Type }`");
+    }
 }
 
 fn method_is_possible(state: &State, errors: &Errors) {
@@ -246,6 +252,9 @@ fn steps_differ(machine: &Machine, errors: &Errors) {
 
 fn all_are_reached(machine: &Machine, errors: &Errors) {
     let states = &machine.states;
+    if states.iter().any(|state| state.options.unclear) {
+        return;
+    }
     let mut reached: Vec<bool> = (0..states.len()).map(|at| machine.is_initial(at)).collect();
     let mut todo: Vec<usize> = (0..states.len()).filter(|at| reached[*at]).collect();
     while let Some(at) = todo.pop() {

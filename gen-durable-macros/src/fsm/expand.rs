@@ -6,8 +6,8 @@ use syn::spanned::Spanned;
 use syn::{Field, LitStr};
 
 use super::model::{Kind, Machine, State};
-use super::parse::{carried, lint_level};
-use crate::options::{duration_tokens, option_tokens};
+use super::parse::carried;
+use crate::options::{at, duration_tokens, option_tokens, place};
 
 /// Limit of attempts of a `retry(...)` without one; never used, because that is refused.
 const NO_LIMIT: u32 = 1;
@@ -31,26 +31,30 @@ pub(crate) fn state_struct(machine: &Machine, state: &State) -> TokenStream {
         let doc = format!("The state `{ident}` of [`{machine_ident}`].");
         quote!(#[doc = #doc])
     });
+    let span = place(ident.span());
     let body = match &state.kind {
         Kind::Own(_) => return TokenStream::new(),
-        Kind::Unit => quote!(;),
+        Kind::Unit => quote_spanned!(span=> ;),
         Kind::Struct(fields) => {
             let fields = fields.named.iter().map(|field| struct_field(machine, field));
-            quote!({ #(#fields),* })
+            quote_spanned!(span=> { #(#fields),* })
         }
         Kind::Tuple(fields) => {
             let fields = fields.iter().map(|field| struct_field(machine, field));
-            quote!(( #(#fields),* );)
+            quote_spanned!(span=> ( #(#fields),* );)
         }
     };
     let path = quote!(#private::serde).to_string();
-    quote! {
+    let private = at(span, private);
+    let mut name = ident.clone();
+    name.set_span(span);
+    quote_spanned! {span=>
         #(#inherited)*
         #[derive(#private::serde::Serialize, #private::serde::Deserialize)]
         #[serde(crate = #path, #(#serde),*)]
         #doc
         #(#attributes)*
-        #vis struct #ident #body
+        #vis struct #name #body
     }
 }
 
@@ -58,15 +62,13 @@ fn struct_field(machine: &Machine, field: &Field) -> TokenStream {
     let vis = &machine.vis;
     let Field { ident, colon_token, ty, .. } = field;
     let attributes = carried(&field.attrs);
-    let levels =
-        field.attrs.iter().filter(|attribute| attribute.path().is_ident("expect")).filter_map(lint_level);
     let serde = field.attrs.iter().filter(|attribute| attribute.path().is_ident("serde"));
     let doc = undocumented(&attributes).then(|| {
         let doc =
             ident.as_ref().map_or("Data of the state.".into(), |ident| format!("`{ident}` of the state."));
         quote!(#[doc = #doc])
     });
-    quote!(#doc #(#attributes)* #(#levels)* #(#serde)* #vis #ident #colon_token #ty)
+    quote!(#doc #(#attributes)* #(#serde)* #vis #ident #colon_token #ty)
 }
 
 fn undocumented(attributes: &[syn::Attribute]) -> bool {
@@ -87,7 +89,7 @@ pub(crate) fn steps_trait(machine: &Machine) -> TokenStream {
         });
         let error_doc =
             format!("Decides what follows when the step of `{variant}` failed. By default the retry policy, then stop.");
-        quote! {
+        quote_spanned! {place(variant.span())=>
             #doc
             #(#docs)*
             fn #method(
@@ -109,7 +111,7 @@ pub(crate) fn steps_trait(machine: &Machine) -> TokenStream {
         }
     });
     let doc = format!("The steps of [`{ident}`]: a method for each state, and one for when that fails.");
-    quote! {
+    quote_spanned! {place(ident.span())=>
         #[doc = #doc]
         #vis trait #steps: ::core::marker::Send + ::core::marker::Sync + 'static {
             #(#methods)*
@@ -162,14 +164,14 @@ pub(crate) fn entry(machine: &Machine) -> TokenStream {
 
 fn state_entry(machine: &Machine, state: &State) -> TokenStream {
     let private = &machine.private;
-    let ty = state.ty();
+    let (step, _) = state.step_name();
     let aliases = state.options.aliases.iter().map(LitStr::value);
     let timeout = option_tokens(state.options.timeout.map(duration_tokens));
     let retry = state.options.retry.as_ref().or(machine.options.retry.as_ref());
     let retry = option_tokens(retry.map(|retry| retry.tokens(private, NO_LIMIT)));
     quote! {
         #private::StateEntry {
-            step: <#ty as #private::State>::STEP,
+            step: #step,
             aliases: &[#(#aliases),*],
             timeout: #timeout,
             retry: #retry,
@@ -235,12 +237,13 @@ pub(crate) fn state_impls(machine: &Machine, state: &State) -> TokenStream {
         _ => (quote!(#ty #pattern), pattern.clone()),
     };
     let other =
-        (machine.states.len() > 1).then(|| quote!(__gd_other => ::core::result::Result::Err(__gd_other),));
-    quote! {
+        (machine.variants > 1).then(|| quote!(__gd_other => ::core::result::Result::Err(__gd_other),));
+    quote_spanned! {place(variant.span())=>
         #[automatically_derived]
         impl #private::State for #ty {
             type Machine = #ident;
             const STEP: &'static str = #step;
+            const STORED: #private::Stored<Self> = #private::stored::<#ty>();
         }
 
         #[automatically_derived]
@@ -270,15 +273,19 @@ fn rules(machine: &Machine) -> TokenStream {
     let mut rules = TokenStream::new();
     for (at, state) in machine.states.iter().enumerate() {
         let ty = state.ty();
+        let span = place(state.ident.span());
         if machine.is_initial(at) {
-            rules.extend(quote!(#[automatically_derived] impl #private::Initial for #ty {}));
+            rules.extend(quote_spanned!(span=> #[automatically_derived] impl #private::Initial for #ty {}));
         }
         if state.options.finishes {
-            rules.extend(quote!(#[automatically_derived] impl #private::Finishes for #ty {}));
+            rules.extend(quote_spanned!(span=> #[automatically_derived] impl #private::Finishes for #ty {}));
         }
         for target in &state.options.next {
             for to in machine.states.iter().filter(|state| state.ident == *target).map(State::ty) {
-                rules.extend(quote!(#[automatically_derived] impl #private::Follows<#ty> for #to {}));
+                let span = place(target.span());
+                rules.extend(
+                    quote_spanned!(span=> #[automatically_derived] impl #private::Follows<#ty> for #to {}),
+                );
             }
         }
     }

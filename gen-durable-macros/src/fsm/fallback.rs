@@ -11,6 +11,7 @@ use syn::ext::IdentExt;
 use super::check::PRELUDE;
 use super::expand;
 use super::model::{Kind, Machine, State};
+use crate::options::is_foreign;
 
 /// The stubs of a machine with mistakes.
 pub(crate) fn machine(mut machine: Machine) -> TokenStream {
@@ -34,6 +35,9 @@ pub(crate) fn machine(mut machine: Machine) -> TokenStream {
 
 /// Whether nothing that the state expands to is there already.
 fn may_exist(state: &State, taken: &mut HashSet<String>) -> bool {
+    if matches!(&state.kind, Kind::Own(ty) if is_foreign(ty)) {
+        return false;
+    }
     let hides =
         !matches!(state.kind, Kind::Own(_)) && PRELUDE.contains(&state.ident.unraw().to_string().as_str());
     let Some(method) = &state.method else { return false };

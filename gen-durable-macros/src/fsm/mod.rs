@@ -27,10 +27,10 @@ pub(crate) fn attribute(arguments: &TokenStream, item: &TokenStream) -> TokenStr
         return quote!(#item #errors);
     }
     // The derive reads the arguments again and reports what is wrong with them.
-    let private = parse::private_path(arguments);
+    let krate = parse::crate_path(arguments);
     let _ = errors.finish();
     quote! {
-        #[derive(#private::DurableStates)]
+        #[derive(#krate::DurableStates)]
         #[__gd_fsm(#arguments)]
         #item
     }

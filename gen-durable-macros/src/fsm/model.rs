@@ -17,6 +17,8 @@ pub(crate) struct Machine {
     pub(crate) options: MachineOptions,
     /// Derives and lint levels that the structs get from the enum.
     pub(crate) inherited: Vec<TokenStream>,
+    /// Number of variants, those included that `states` leaves out.
+    pub(crate) variants: usize,
     pub(crate) states: Vec<State>,
 }
 
@@ -70,6 +72,8 @@ pub(crate) struct StateOptions {
     pub(crate) retry: Option<Retry>,
     pub(crate) rename: Option<LitStr>,
     pub(crate) aliases: Vec<LitStr>,
+    /// Whether some of it could not be read, so that it is not known where the state leads.
+    pub(crate) unclear: bool,
 }
 
 impl Machine {

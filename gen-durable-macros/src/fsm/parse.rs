@@ -4,6 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::ParseStream;
+use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, Ident, Meta, Path, Token, Variant};
 
 use super::model::{Kind, Machine, MachineOptions, State, StateOptions};
@@ -33,19 +34,19 @@ const STATE_KEYS: [Known; 7] = [
     Known { key: "alias", example: "alias = \"old_name\"", repeatable: true },
 ];
 
-/// The path of the module that generated code names, given the arguments of `#[durable_fsm]`.
-pub(crate) fn private_path(arguments: &TokenStream) -> TokenStream {
+/// The path of the runtime crate, given the arguments of `#[durable_fsm]`.
+pub(crate) fn crate_path(arguments: &TokenStream) -> TokenStream {
     let unread = Errors::new();
-    let (_, private) = machine_options(arguments.clone(), &unread);
+    let (_, krate) = machine_options(arguments.clone(), &unread);
     let _ = unread.finish();
-    private
+    krate
 }
 
 /// Reads the enum and its attributes.
 pub(crate) fn machine(input: &DeriveInput, errors: &Errors) -> Machine {
     let arguments = input.attrs.iter().find(|attribute| attribute.path().is_ident("__gd_fsm"));
     let arguments = arguments.and_then(|attribute| attribute.meta.require_list().ok());
-    let (options, private) =
+    let (options, krate) =
         machine_options(arguments.map(|list| list.tokens.clone()).unwrap_or_default(), errors);
 
     let derives_serde = derives(&input.attrs).any(|path| is_serde(&path));
@@ -60,19 +61,23 @@ pub(crate) fn machine(input: &DeriveInput, errors: &Errors) -> Machine {
         }
     }
     Machine {
-        private,
+        private: quote!(#krate::__private),
         ident: input.ident.clone(),
         vis: input.vis.clone(),
         generics: input.generics.clone(),
         options,
         inherited: inherited(&input.attrs),
+        variants: match &input.data {
+            Data::Enum(data) => data.variants.len(),
+            _ => 0,
+        },
         states,
     }
 }
 
 fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, TokenStream) {
     let mut options = MachineOptions::default();
-    let mut private = quote!(::gen_durable::__private);
+    let mut krate = quote!(::gen_durable);
     let mut seen = Vec::new();
     keys::read(arguments, "#[durable_fsm(...)]", &MACHINE_KEYS, &mut seen, errors, |key, input| {
         match key.known.key {
@@ -82,11 +87,11 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
             "output" => options.output = Some(key.value(input)?),
             "retry" => options.retry = Some(Retry::read(key, input, errors)?),
             "steps" => options.steps = Some(key.value(input)?),
-            _ => private = options::private_path(key, input)?,
+            _ => krate = options::crate_path(key, input)?,
         }
         Ok(())
     });
-    (options, private)
+    (options, krate)
 }
 
 fn state(variant: &Variant, for_all: &[TokenStream], derives_serde: bool, errors: &Errors) -> State {
@@ -121,6 +126,7 @@ fn state(variant: &Variant, for_all: &[TokenStream], derives_serde: bool, errors
 fn state_options(attributes: &[Attribute], errors: &Errors) -> StateOptions {
     let mut options = StateOptions::default();
     let mut seen = Vec::new();
+    let errors_before = errors.count();
     for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("state")) {
         let tokens = match &attribute.meta {
             Meta::Path(_) => continue,
@@ -134,6 +140,7 @@ fn state_options(attributes: &[Attribute], errors: &Errors) -> StateOptions {
             state_option(&mut options, key, input, errors)
         });
     }
+    options.unclear = errors.count() > errors_before;
     options
 }
 
@@ -176,28 +183,26 @@ fn inherited(attributes: &[Attribute]) -> Vec<TokenStream> {
     let derives =
         derives(attributes).filter(|path| !is_serde(path) && !named(path, &["Default", "DurableStates"]));
     let derives = derives.map(|path| quote!(#[derive(#path)]));
-    derives.chain(attributes.iter().filter_map(lint_level)).collect()
+    let levels =
+        attributes.iter().filter(|attribute| named(attribute.path(), &["allow", "expect", "warn", "deny"]));
+    derives.chain(levels.map(met_expectation).map(Attribute::into_token_stream)).collect()
 }
 
-/// The attributes of a variant that its struct gets.
+/// The attributes of a variant or field that its copy in the struct gets, besides serde's.
 pub(crate) fn carried(attributes: &[Attribute]) -> Vec<Attribute> {
-    let own = ["state", "serde", "default", "expect"];
-    let kept = attributes.iter().filter(|attribute| !named(attribute.path(), &own)).cloned();
-    kept.collect()
+    let kept = attributes.iter().filter(|attribute| !named(attribute.path(), &["state", "serde", "default"]));
+    kept.map(met_expectation).collect()
 }
 
-/// A level that the enum sets for a lint. An expectation is met on the enum, so on a struct it only allows.
-pub(crate) fn lint_level(attribute: &Attribute) -> Option<TokenStream> {
-    match &attribute.meta {
-        Meta::List(list) if list.path.is_ident("expect") => {
-            let lints = &list.tokens;
-            Some(quote!(#[allow(#lints)]))
-        }
-        Meta::List(list) if named(&list.path, &["allow", "warn", "deny"]) => {
-            Some(attribute.to_token_stream())
-        }
-        _ => None,
+/// An expectation of a lint is met on the enum, so on the struct it only allows; everything else stays.
+fn met_expectation(attribute: &Attribute) -> Attribute {
+    let mut attribute = attribute.clone();
+    if let Meta::List(list) = &mut attribute.meta
+        && list.path.is_ident("expect")
+    {
+        list.path = Ident::new("allow", list.path.span()).into();
     }
+    attribute
 }
 
 fn derives(attributes: &[Attribute]) -> impl Iterator<Item = Path> {

@@ -6,6 +6,7 @@ use syn::{FnArg, ReturnType, Type};
 use super::parse::Job;
 use crate::errors::Errors;
 use crate::names::MAX_NAME;
+use crate::options::is_foreign;
 
 /// Reports everything that is wrong with the job.
 pub(crate) fn check(job: &Job<'_>, errors: &Errors) {
@@ -92,22 +93,11 @@ fn has_its_parameters(job: &Job<'_>, errors: &Errors) {
 
 fn argument_is_a_type_of_the_users(job: &Job<'_>, errors: &Errors) {
     let Some(argument) = job.argument else { return };
-    let message = match &*argument.ty {
-        Type::Reference(_) => "a job owns its argument, which comes from the store; take it by value",
-        Type::Path(path) if !path.path.get_ident().is_some_and(|name| is_primitive(&name.to_string())) => {
-            return;
-        }
-        _ => "a job is known by the type of its argument; make it a struct of your own",
-    };
-    errors.at(&argument.ty, message);
-}
-
-fn is_primitive(name: &str) -> bool {
-    const PRIMITIVES: [&str; 17] = [
-        "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128",
-        "isize", "f32", "f64",
-    ];
-    PRIMITIVES.contains(&name)
+    if let Type::Reference(_) = &*argument.ty {
+        errors.at(&argument.ty, "a job owns its argument, which comes from the store; take it by value");
+    } else if is_foreign(&argument.ty) {
+        errors.at(&argument.ty, "a job is known by the type of its argument; make it a struct of your own");
+    }
 }
 
 fn context_is_a_reference(job: &Job<'_>, errors: &Errors) {

@@ -3,10 +3,10 @@
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{LitStr, ReturnType, Type};
+use syn::{FnArg, LitStr, ReturnType, Type};
 
 use super::parse::Job;
-use crate::options::{duration_tokens, option_tokens};
+use crate::options::{at, duration_tokens, is_foreign, option_tokens, place};
 
 /// How often a job is started if it does not say.
 const MAX_ATTEMPTS: u32 = 20;
@@ -15,18 +15,20 @@ const MAX_ATTEMPTS: u32 = 20;
 pub(crate) fn job(job: &Job<'_>) -> TokenStream {
     let Some(argument) = job.argument else { return TokenStream::new() };
     let (private, ty, function) = (&job.private, &argument.ty, &job.function.sig.ident);
-    let output = match &job.function.sig.output {
-        ReturnType::Type(_, ty) => quote_spanned!(ty.span()=> <#ty as #private::JobReturn>::Output),
-        ReturnType::Default => quote!(()),
-    };
+    let ReturnType::Type(_, result) = &job.function.sig.output else { return TokenStream::new() };
+    // Both at the type, so that a wrong one is one error.
+    let there = at(result.span(), private);
+    let output = quote_spanned!(result.span()=> <#result as #there::JobReturn>::Output);
+    let converted = quote_spanned!(result.span()=> <#result as #there::JobReturn>::into_job_result);
     let context = job.context.map(|_| quote!(, &mut __gd_cx));
     let mutable = job.context.map(|_| quote!(mut));
-    // The name's span makes a future that is not `Send` an error at the function.
-    let run = quote_spanned! {function.span()=>
-        |_, __gd_call| #private::Box::pin(async move {
-            let (__gd_job, #mutable __gd_cx) = __gd_call.begin::<#ty>()?;
+    // The name's place makes a future that is not `Send` an error at the function.
+    let span = place(function.span());
+    let here = at(span, private);
+    let run = quote_spanned! {span=>
+        |(), __gd_call| #here::run_job(__gd_call, |__gd_job: #ty, #mutable __gd_cx| async move {
             let __gd_result = #function(__gd_job #context).await;
-            __gd_cx.finish_job(#private::JobReturn::into_job_result(__gd_result))
+            __gd_cx.finish_job(#converted(__gd_result))
         })
     };
     let timeout = option_tokens(job.options.timeout.map(duration_tokens));
@@ -55,7 +57,9 @@ pub(crate) fn job(job: &Job<'_>) -> TokenStream {
 pub(crate) fn stubs(job: &Job<'_>) -> TokenStream {
     let Some(argument) = job.argument else { return TokenStream::new() };
     let (private, ty, cfgs) = (&job.private, &argument.ty, &job.cfgs);
-    if !matches!(&**ty, Type::Path(_)) || !job.function.sig.generics.params.is_empty() {
+    let signature = &job.function.sig;
+    let method = signature.inputs.iter().any(|input| matches!(input, FnArg::Receiver(_)));
+    if is_foreign(ty) || !signature.generics.params.is_empty() || method {
         return TokenStream::new();
     }
     let output = match &job.function.sig.output {
@@ -80,7 +84,8 @@ fn impls(job: &Job<'_>, ty: &Type, output: &TokenStream, entry: &TokenStream) ->
     let name = job.name();
     let version = job.options.version.unwrap_or(1);
     let queue = job.options.queue.as_ref().map_or_else(|| "default".into(), LitStr::value);
-    quote! {
+    let span = place(ty.span());
+    quote_spanned! {span=>
         #[automatically_derived]
         impl #private::Machine for #ty {
             type Output = #output;
@@ -100,6 +105,7 @@ fn impls(job: &Job<'_>, ty: &Type, output: &TokenStream, entry: &TokenStream) ->
         impl #private::State for #ty {
             type Machine = Self;
             const STEP: &'static str = #name;
+            const STORED: #private::Stored<Self> = #private::stored::<#ty>();
         }
 
         #[automatically_derived]

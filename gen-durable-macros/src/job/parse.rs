@@ -51,7 +51,7 @@ const KEYS: [Known; 9] = [
 /// Reads the function and the attribute's arguments.
 pub(crate) fn job<'a>(arguments: TokenStream, function: &'a ItemFn, errors: &Errors) -> Job<'a> {
     let mut options = JobOptions::default();
-    let mut private = quote!(::gen_durable::__private);
+    let mut krate = quote!(::gen_durable);
     let mut seen = Vec::new();
     keys::read(arguments, "#[durable_job(...)]", &KEYS, &mut seen, errors, |key, input| {
         match key.known.key {
@@ -60,7 +60,7 @@ pub(crate) fn job<'a>(arguments: TokenStream, function: &'a ItemFn, errors: &Err
             "queue" => options.queue = Some(options::name(key, input)?),
             "timeout" => options.timeout = Some(options::timeout(key, input)?),
             "resources" => options.resources = keys::values(key.list(input)?)?,
-            "crate" => private = options::private_path(key, input)?,
+            "crate" => krate = options::crate_path(key, input)?,
             _ => options.retry.read_key(key, input)?,
         }
         Ok(())
@@ -70,7 +70,7 @@ pub(crate) fn job<'a>(arguments: TokenStream, function: &'a ItemFn, errors: &Err
         FnArg::Receiver(_) => None,
     });
     Job {
-        private,
+        private: quote!(#krate::__private),
         function,
         options,
         cfgs: function.attrs.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect(),

@@ -1,0 +1,6 @@
+use gen_durable::prelude::*;
+
+#[durable_fsm]
+enum Checkout {}
+
+fn main() {}

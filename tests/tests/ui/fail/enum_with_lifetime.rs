@@ -1,0 +1,8 @@
+use gen_durable::prelude::*;
+
+#[durable_fsm]
+enum Checkout<'a> {
+    Start { order: &'a str },
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use gen_durable::prelude::*;
+
+#[durable_fsm]
+enum Checkout<T> {
+    Start { order: T },
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+use gen_durable::prelude::*;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct SendMail {
+    to: String,
+}
+
+#[durable_job]
+async fn send_mail<'a, T>(_: SendMail) -> JobResult<()> {
+    Ok(())
+}
+
+fn main() {}

@@ -1,0 +1,21 @@
+use gen_durable::prelude::*;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct SendMail {
+    to: String,
+}
+
+#[durable_job]
+async fn send_mail(mail: SendMail) -> JobResult<()> {
+    let rc = std::rc::Rc::new(mail);
+    std::future::ready(()).await;
+    drop(rc);
+    Ok(())
+}
+
+fn insert() {
+    let _ = SendMail::job();
+    let _ = SendMail::NAME;
+}
+
+fn main() {}

@@ -1,0 +1,8 @@
+use gen_durable::prelude::*;
+
+#[durable_job]
+struct SendMail {
+    to: String,
+}
+
+fn main() {}

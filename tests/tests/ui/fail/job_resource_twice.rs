@@ -1,0 +1,20 @@
+use gen_durable::prelude::*;
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct SendMail {
+    to: String,
+}
+
+struct Mailer;
+
+#[durable_job(resources(Mailer, Mailer))]
+async fn send_mail(_: SendMail) -> JobResult<()> {
+    Ok(())
+}
+
+fn insert() {
+    let _ = SendMail::job();
+    let _ = SendMail::NAME;
+}
+
+fn main() {}

@@ -1,0 +1,22 @@
+use gen_durable::prelude::*;
+
+#[durable_fsm(output = u32)]
+enum Checkout {
+    #[state(next(Ship))]
+    Start { order: i64 },
+    Ship { order: i64 },
+}
+
+struct Steps;
+
+impl CheckoutSteps for Steps {
+    async fn start(&self, s: Start, cx: &mut Context<Start>) -> StepResult<Start> {
+        Ok(cx.next(s))
+    }
+
+    async fn ship(&self, _: Ship, cx: &mut Context<Ship>) -> StepResult<Ship> {
+        Ok(cx.done(()))
+    }
+}
+
+fn main() {}
