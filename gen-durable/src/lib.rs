@@ -29,6 +29,8 @@ pub use store::{Count, Snapshot, Status, StoreError};
 pub use telemetry::{Event, EventStream, Notice};
 
 /// What machines and jobs are written with: `use gen_durable::prelude::*;`.
+///
+/// Serde's derives are included; where they are used, `serde` must be a dependency, too.
 pub mod prelude {
     pub use crate::context::Context;
     pub use crate::error::StepError;
@@ -36,6 +38,7 @@ pub mod prelude {
     pub use crate::machine::Machine;
     pub use crate::outcome::{Outcome, StepResult};
     pub use gen_durable_macros::{durable_fsm, durable_job};
+    pub use serde::{Deserialize, Serialize};
 }
 
 /// What generated code names. Not for people: it may change in any release.

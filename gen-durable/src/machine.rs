@@ -56,8 +56,8 @@ pub trait State: Sized + Send + 'static {
 /// What serde can turn into text and back, as every state must be: implemented for all such types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored",
-    label = "a state must be serializable",
-    note = "put `#[derive(serde::Serialize, serde::Deserialize)]` on `{Self}`"
+    label = "not serializable",
+    note = "a type of your own needs `#[derive(serde::Serialize, serde::Deserialize)]`"
 )]
 pub trait Storable: Serialize + DeserializeOwned {}
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use gen_durable::prelude::*;
 use gen_durable::{Finishes, Follows, Initial, State};
-use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Receipt {

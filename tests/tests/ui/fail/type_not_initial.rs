@@ -20,11 +20,9 @@ impl CheckoutSteps for Steps {
     }
 }
 
-fn insert(_: impl gen_durable::Initial) {}
-
-fn start() {
-    insert(Start { order: 1 });
-    insert(Ship { order: 1 });
+fn start(engine: &gen_durable::Engine) {
+    let _ = engine.insert(Start { order: 1 });
+    let _ = engine.insert(Ship { order: 1 });
 }
 
 fn main() {}

@@ -20,10 +20,8 @@ impl CheckoutSteps for Steps {
     }
 }
 
-fn insert(_: impl gen_durable::Initial) {}
-
-fn start() {
-    insert(Checkout::Start { order: 1 });
+fn start(engine: &gen_durable::Engine) {
+    let _ = engine.insert(Checkout::Start { order: 1 });
 }
 
 fn main() {}
