@@ -1,5 +1,6 @@
 //! The tests that need a database, in one binary so that everything links once.
 
 mod harness;
+mod ingest;
 mod running;
 mod store;

@@ -1,0 +1,153 @@
+//! Counts the lines and words of every file below a directory: `cargo run --example ingest -- <directory>`.
+//!
+//! One durable instance per file. Kill it whenever you like and start it again with the same directory: it goes
+//! on where it was, and no file counts twice.
+
+mod content;
+mod machine;
+mod path;
+mod summary;
+mod table;
+
+use std::env;
+use std::path::Path;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+
+use gen_durable::{BoxError, Engine, migrate};
+use indicatif::{ProgressBar, ProgressStyle};
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+
+use crate::machine::{IngestFile, Read, Steps};
+use crate::path::files_below;
+use crate::table::Run;
+
+const USAGE: &str = "usage: cargo run --example ingest -- <directory>
+
+DATABASE_URL must name a PostgreSQL database (13 or newer) in which its user may create schemas and tables,
+such as postgres://user:password@localhost/database";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("ingest: {}", with_causes(&*error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<(), BoxError> {
+    let mut arguments = env::args_os().skip(1);
+    let (Some(directory), None) = (arguments.next(), arguments.next()) else { return Err(USAGE.into()) };
+    let directory = Path::new(&directory)
+        .canonicalize()
+        .map_err(|error| format!("cannot find the directory {}: {error}", directory.display()))?;
+    let pool = connect().await?;
+
+    // The library's tables, then ours.
+    migrate::up(&pool).await?;
+    table::create(&pool).await?;
+    let mut run = Run::of(&directory.to_string_lossy(), &pool).await?;
+
+    let steps_at_once = available_parallelism().map_or(2, usize::from) * 2;
+    let engine = Engine::postgres(pool.clone())
+        // A name that is the same after a restart, and short heartbeats: then a new process takes over from one
+        // that was killed after two missed beats, instead of after the whole lease.
+        .node(run.queue())
+        .heartbeat(Duration::from_millis(500))
+        .lease_ttl(Duration::from_secs(5))
+        // A kill counts as a crash of every row that was claimed, and what crashed twice runs alone: few ahead.
+        .max_prefetch(64)
+        .queue(run.queue(), u32::try_from(steps_at_once)?)
+        .register(IngestFile::machine(Steps { pool: pool.clone() }))
+        .start()
+        .await?;
+
+    let files = insert_once(&engine, &mut run, &directory, &pool).await?;
+    tokio::select! {
+        finished = watch(&run, files, &pool) => finished?,
+        interrupted = tokio::signal::ctrl_c() => {
+            interrupted?;
+            engine.shutdown().await;
+            return Err("interrupted: start it again to go on".into());
+        }
+    }
+    engine.shutdown().await;
+    summary::print(&run, &pool).await?;
+    Ok(run.finish(&pool).await?)
+}
+
+async fn connect() -> Result<PgPool, BoxError> {
+    let url = env::var("DATABASE_URL").map_err(|_| format!("DATABASE_URL is not set\n\n{USAGE}"))?;
+    PgPoolOptions::new()
+        .max_connections(10)
+        .connect(&url)
+        .await
+        .map_err(|error| format!("cannot connect to the database of DATABASE_URL: {error}").into())
+}
+
+/// Inserts one instance per file, unless an earlier process of this run has done so; returns how many there are.
+///
+/// A bulk insert inserts all or nothing, so one look tells whether it happened. Should a killed process's insert
+/// commit only after that look, files are read twice and still count once: their row in the table is the same.
+async fn insert_once(
+    engine: &Engine,
+    run: &mut Run,
+    directory: &Path,
+    pool: &PgPool,
+) -> Result<u64, BoxError> {
+    if let Some(files) = run.files {
+        tell(&format!("going on: {} of {files} files are counted", run.stored(pool).await?));
+        return Ok(files);
+    }
+    let mut files = run.instances(pool).await?;
+    if files == 0 {
+        let id = run.id;
+        let found = files_below(directory)?;
+        files = found.len() as u64;
+        let states = found.into_iter().map(move |path| Read { run: id, path });
+        engine.insert_all(states).queue(run.queue()).await?;
+    }
+    run.set_files(files, pool).await?;
+    Ok(files)
+}
+
+/// How often to look how far the run is.
+const LOOK: Duration = Duration::from_millis(200);
+/// After how long without progress to look for what will never come.
+const STALLED: Duration = Duration::from_secs(3);
+
+/// Shows how far the run is until it is at its end.
+async fn watch(run: &Run, files: u64, pool: &PgPool) -> Result<(), BoxError> {
+    let bar = ProgressBar::new(files)
+        .with_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} files, {per_sec}, {eta} to go")?);
+    let mut progressed = Instant::now();
+    loop {
+        let stored = run.stored(pool).await?;
+        if stored != bar.position() {
+            progressed = Instant::now();
+            bar.set_position(stored);
+        }
+        // A file that the library set aside is never stored: it is at its end all the same.
+        let ended = stored >= files || progressed.elapsed() > STALLED && run.live_instances(pool).await? == 0;
+        if ended {
+            bar.finish();
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+#[expect(clippy::print_stderr, reason = "this is a program for a terminal")]
+fn tell(text: &str) {
+    eprintln!("{text}");
+}
