@@ -29,12 +29,14 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Server(commands::server::Arguments),
+    Store(commands::store::Arguments),
 }
 
 impl Command {
     async fn run(&self, server: &Server) -> Result<Report, Box<dyn Error + Send + Sync>> {
         match self {
             Self::Server(arguments) => commands::server::run(arguments, server).await,
+            Self::Store(arguments) => commands::store::run(arguments, server).await,
         }
     }
 }
