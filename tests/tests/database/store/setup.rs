@@ -22,7 +22,7 @@ pub(crate) struct Fixture {
     pub(crate) pool: PgPool,
     pub(crate) machine: MachineId,
     pub(crate) worker: WorkerId,
-    pub(crate) database: Database,
+    pub(crate) database: Arc<Database>,
 }
 
 impl Fixture {
@@ -31,12 +31,16 @@ impl Fixture {
     }
 
     pub(crate) async fn on(database: Database) -> Self {
-        let pool = database.pool();
-        gen_durable::migrate::up(&pool).await.expect("it migrates");
-        let store = store(&database);
+        let database = Arc::new(database);
+        gen_durable::migrate::up(&database.pool()).await.expect("it migrates");
+        Self::with(store(&database), &database).await
+    }
+
+    /// On a schema that is migrated.
+    pub(crate) async fn with(store: PostgresStore, database: &Arc<Database>) -> Self {
         let machine = store.register_machines(&[("machine", 1)]).await.expect("a machine")[0];
         let worker = store.register_worker("engine", "node").await.expect("a worker");
-        Self { store, pool, machine, worker, database }
+        Self { store, pool: database.pool(), machine, worker, database: Arc::clone(database) }
     }
 
     /// An instance that is due.
@@ -65,9 +69,26 @@ impl Fixture {
     }
 
     pub(crate) async fn claim_as(&self, worker: WorkerId, claim: i64, limit: u32) -> Vec<Claimed> {
+        self.claim_with(&self.store, worker, claim, limit).await
+    }
+
+    pub(crate) async fn claim_for(&self, machines: &[MachineId], claim: i64, limit: u32) -> Vec<Claimed> {
+        let queue: Arc<str> = QUEUE.into();
+        let request = ClaimRequest { worker: self.worker, claim, queue: &queue, machines, limit };
+        self.store.claim(&request).await.expect("it claims")
+    }
+
+    /// On another node.
+    pub(crate) async fn claim_with(
+        &self,
+        store: &PostgresStore,
+        worker: WorkerId,
+        claim: i64,
+        limit: u32,
+    ) -> Vec<Claimed> {
         let queue: Arc<str> = QUEUE.into();
         let request = ClaimRequest { worker, claim, queue: &queue, machines: &[self.machine], limit };
-        self.store.claim(&request).await.expect("it claims")
+        store.claim(&request).await.expect("it claims")
     }
 
     /// Inserts and claims one.

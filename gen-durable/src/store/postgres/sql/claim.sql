@@ -29,7 +29,7 @@ picked as materialized (
         where relaxed.setting = 'off'
             and i.status = 'ready'
             and i.queue = $3
-            and array_position($4::int[], i.machine_id) is not null
+            and pg_catalog.array_position($4::int[], i.machine_id) is not null
         order by i.queue, i.priority, i.eligible_at
         limit $5::bigint
         for no key update skip locked

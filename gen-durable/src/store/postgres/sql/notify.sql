@@ -8,5 +8,5 @@ with relaxed as materialized (
 )
 select pg_notify($1, p.payload)
 from relaxed
-cross join unnest($2::text[]) as p(payload)
+cross join pg_catalog.unnest($2::text[]) as p(payload)
 where relaxed.setting = 'off'

@@ -10,7 +10,7 @@ with relaxed as materialized (
 live as materialized (
     select found.*, relaxed.setting
     from relaxed
-    cross join unnest($1::uuid[]) as b(id)
+    cross join pg_catalog.unnest($1::uuid[]) as b(id)
     cross join lateral (
         select i.ctid as address, i.status, i.watched
         from {schema}.instances i

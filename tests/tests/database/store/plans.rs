@@ -1,0 +1,133 @@
+//! Hot statements stay index-driven whatever the planner believes.
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqlSafeStr};
+
+use super::setup::Fixture;
+
+const ROWS: u32 = 200_000;
+
+/// Arguments for one execution of each hot statement.
+const HOT: [(&str, &str, &[&str]); 8] = [
+    ("claim", "1, 1, 'default', '{1}', 100, 2", &["instances_pick", "Tid Scan"]),
+    (
+        "flush",
+        "1, true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",
+        &["instances_pkey", "Tid Scan"],
+    ),
+    ("settle", "1, '{}', '{}', '{}'", &["instances_pkey"]),
+    ("release", "1, '{}', '{}', '{}'", &["instances_pkey", "Tid Scan"]),
+    ("promote", "100", &["instances_due", "Tid Scan"]),
+    ("reclaim", "100", &["instances_claims", "Tid Scan"]),
+    ("sweep_instances", "0, 100", &["instances_sweep", "Tid Scan"]),
+    ("watch", "'{}'", &["instances_pkey", "Tid Scan"]),
+];
+
+/// A connection with every statement prepared and all that speaks for bad plans.
+async fn prepared(f: &Fixture) -> PgConnection {
+    let mut connection = PgConnection::connect_with(&f.database.options()).await.expect("it connects");
+    let hostile = "set plan_cache_mode = force_generic_plan; set jit = on; set jit_above_cost = 100000;";
+    connection.execute(hostile).await.expect("the settings");
+    for (name, text) in f.store.statements() {
+        let text = format!("prepare {name} as {}", text.as_str());
+        connection.execute(AssertSqlSafe(text)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    connection
+}
+
+async fn plan(connection: &mut PgConnection, name: &str, arguments: &str) -> String {
+    let explain = AssertSqlSafe(format!("explain execute {name}({arguments})"));
+    let lines = sqlx::raw_sql(explain).fetch_all(connection).await.expect(name);
+    lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
+}
+
+async fn assert_driven_by_indexes(connection: &mut PgConnection, when: &str) {
+    for (name, arguments, expected) in HOT {
+        let plan = plan(connection, name, arguments).await;
+        for part in expected {
+            assert!(plan.contains(part), "{when}: {name} does not use {part}:\n{plan}");
+        }
+        for part in ["Seq Scan on instances", "Bitmap", "JIT"] {
+            assert!(!plan.contains(part), "{when}: {name} uses {part}:\n{plan}");
+        }
+        // The claim sorts what it took, and nothing else does.
+        let sorts = plan.matches("Sort  (").count();
+        assert_eq!(sorts, usize::from(name == "claim"), "{when}: {name} sorts:\n{plan}");
+    }
+}
+
+async fn fill(f: &Fixture, status: &str) {
+    let text = format!(
+        "insert into gen_durable.instances
+            (id, machine_id, step, state, queue, status, eligible_at, claimed_by, claim, finished_at)
+        select gen_random_uuid(), 1, 'first', '{{}}', 'default', '{status}', now() - interval '1 minute', 1, 1, now()
+        from generate_series(1, {ROWS})"
+    );
+    f.pool.execute(AssertSqlSafe(text)).await.expect(status);
+}
+
+#[tokio::test]
+async fn every_statement_prepares_on_the_migrated_schema() {
+    let f = Fixture::new().await;
+    let mut connection = PgConnection::connect_with(&f.database.options()).await.expect("it connects");
+    for (name, text) in f.store.statements() {
+        let prepared = connection.prepare(text.as_str().to_owned().leak().into_sql_str()).await;
+        prepared.unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// R48
+#[tokio::test]
+async fn plans_are_driven_by_indexes_right_after_a_bulk_load() {
+    for status in ["ready", "scheduled", "executing", "done"] {
+        let f = Fixture::new().await;
+        f.pool
+            .execute("alter table gen_durable.instances set (autovacuum_enabled = off)")
+            .await
+            .expect("it is off");
+        // Prepared, and planned, while the table was empty: a connection keeps such a plan.
+        let mut early = prepared(&f).await;
+        assert_driven_by_indexes(&mut early, "empty").await;
+        f.pool.execute("vacuum analyze gen_durable.instances").await.expect("it is vacuumed");
+        let mut vacuumed = prepared(&f).await;
+        assert_driven_by_indexes(&mut vacuumed, "empty and vacuumed").await;
+
+        fill(&f, status).await;
+        assert_driven_by_indexes(&mut early, &format!("{status}, planned when empty")).await;
+        assert_driven_by_indexes(&mut vacuumed, &format!("{status}, planned when vacuumed")).await;
+        let mut late = prepared(&f).await;
+        assert_driven_by_indexes(&mut late, &format!("{status}, planned when full")).await;
+        f.pool.execute("analyze gen_durable.instances").await.expect("it is analyzed");
+        assert_driven_by_indexes(&mut late, &format!("{status}, analyzed")).await;
+    }
+}
+
+/// R48: the table has no analyze, and the plan was made without one.
+#[tokio::test]
+async fn flush_of_a_small_batch_touches_little_with_many_rows_executing() {
+    let f = Fixture::new().await;
+    fill(&f, "executing").await;
+    let mut connection = prepared(&f).await;
+    let ids = "(select array_agg(id) from (select id from gen_durable.instances limit 10) i)";
+    let ids: String = sqlx::query_scalar(AssertSqlSafe(format!("select {ids}::text")))
+        .fetch_one(&f.pool)
+        .await
+        .expect("ids");
+    let ten = |value: &str| format!("'{{{}}}'", [value; 10].join(","));
+    let arguments = format!(
+        "1, false, '{ids}', {}, {}, {}, {}, {}, {}, {}, {}",
+        ten("1"),
+        ten("0"),
+        ten("d"),
+        ten("null"),
+        ten("1"),
+        ten("null"),
+        ten("0"),
+        ten("false")
+    );
+    let explain = AssertSqlSafe(format!("explain (analyze, buffers, costs off) execute flush({arguments})"));
+    let lines = sqlx::raw_sql(explain).fetch_all(&mut connection).await.expect("it flushes");
+    let plan = lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n");
+    let pages = plan.split("shared hit=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let pages: u32 = pages.and_then(|pages| pages.parse().ok()).expect("the pages");
+    assert!(pages < 500, "{pages} pages for ten rows:\n{plan}");
+}

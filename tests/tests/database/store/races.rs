@@ -1,0 +1,407 @@
+//! Two connections, commits in the bad order.
+
+use std::time::Duration;
+
+use gen_durable::Status;
+use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Store, Transition};
+use sqlx::{PgPool, Postgres};
+use uuid::Uuid;
+
+use super::setup::{COMMITTED, Fixture, commit, done, next, store};
+
+/// A user's transaction that holds a row.
+async fn hold(pool: &PgPool, id: gen_durable::InstanceId) -> sqlx::Transaction<'static, Postgres> {
+    let mut transaction = pool.begin().await.expect("it begins");
+    let locked = sqlx::query("select from gen_durable.instances where id = $1 for update")
+        .bind(Uuid::from(id))
+        .execute(&mut *transaction)
+        .await
+        .expect("it is locked");
+    assert_eq!(locked.rows_affected(), 1);
+    transaction
+}
+
+/// R02, R03: a frozen node wakes after its row was taken away.
+#[tokio::test]
+async fn late_outcome_of_a_reclaimed_row_is_dropped() {
+    let f = Fixture::new().await;
+    let late = f.claimed().await;
+    f.bury(f.worker).await;
+    assert_eq!(f.store.reclaim(10).await.expect("it reclaims")[0].count, 1);
+    assert_eq!(f.flush(&[done(&late)]).await, [Flushed::Stale], "the row is ready");
+
+    let other = f.store.register_worker("engine", "node").await.expect("of the same name");
+    let row = f.claim_as(other, 1, 1).await.remove(0);
+    assert_eq!((row.id, row.attempt, row.failures, row.crashes), (late.id, 1, 1, 1));
+    assert_eq!(f.flush(&[done(&late)]).await, [Flushed::Stale], "the row is another's");
+    assert_eq!(f.store.release(f.worker, &[late.held()]).await.expect("it is not the owner"), 0);
+    assert_eq!(f.look(late.id).await.status, Status::Executing);
+    let kept = f.store.flush(other, &[done(&row)], DonePolicy::Keep).await.expect("it flushes");
+    assert_eq!(kept, [COMMITTED]);
+}
+
+/// R02: the reaper has seen the row executing, and the outcome commits before it writes.
+#[tokio::test]
+async fn outcome_that_commits_while_the_reaper_looks_is_kept() {
+    let f = Fixture::new().await;
+    let row = f.claimed().await;
+    f.bury(f.worker).await;
+    // The flush is under way: it holds the row, uncommitted.
+    let flushing = hold(&f.pool, row.id).await;
+    assert!(f.store.reclaim(10).await.expect("it reclaims").is_empty(), "it waits for nobody");
+    drop(flushing);
+    assert_eq!(f.flush(&[next(&row)]).await, [COMMITTED]);
+    assert!(f.store.reclaim(10).await.expect("it reclaims").is_empty(), "nothing executes");
+    let seen = f.look(row.id).await;
+    assert_eq!((seen.step.as_str(), seen.attempt, seen.crashes, seen.revision), ("second", 0, 0, 1));
+}
+
+/// R13: the commit went through and its acknowledgement was lost.
+#[tokio::test]
+async fn lost_acknowledgement_is_recognised_as_committed() {
+    let f = Fixture::new().await;
+    f.insert(2).await;
+    let rows = f.claim(2).await;
+    f.store.probe(&[rows[1].id], true).await.expect("somebody watches");
+    let commits = [next(&rows[0]), done(&rows[1])];
+    let answer = [COMMITTED, Flushed::Committed { watched: true }];
+    assert_eq!(f.flush(&commits).await, answer);
+    assert_eq!(f.flush(&commits).await, answer, "asked again");
+    assert_eq!(f.look(rows[0].id).await.revision, 1, "committed once");
+}
+
+/// Nobody's lock stalls a batch.
+#[tokio::test]
+async fn row_that_a_user_holds_is_reported_and_its_neighbours_commit() {
+    let f = Fixture::new().await;
+    f.insert(3).await;
+    let rows = f.claim(3).await;
+    let holding = hold(&f.pool, rows[1].id).await;
+    let commits = [done(&rows[0]), done(&rows[1]), done(&rows[2])];
+    let flush = tokio::time::timeout(Duration::from_secs(5), f.flush(&commits));
+    assert_eq!(flush.await.expect("it does not wait"), [COMMITTED, Flushed::Locked, COMMITTED]);
+    holding.rollback().await.expect("it lets go");
+    assert_eq!(f.flush(&commits[1..2]).await, [COMMITTED]);
+}
+
+/// A row changed by somebody else between a flush's snapshot and its lock stays owned, and goes with the next.
+#[tokio::test]
+async fn row_that_was_marked_in_between_is_tried_again() {
+    let f = Fixture::new().await;
+    let row = f.claimed().await;
+    let commits = [next(&row)];
+    for _ in 0..20 {
+        let (flushed, seen) = tokio::join!(f.flush(&commits), async { f.store.probe(&[row.id], true).await });
+        assert_eq!(seen.expect("it probes").len(), 1);
+        if flushed == [Flushed::Locked] {
+            continue;
+        }
+        assert!(matches!(flushed[..], [Flushed::Committed { .. }]));
+        return;
+    }
+    panic!("the row never committed");
+}
+
+/// R14, R38: the store says that the data is at fault, and changes nothing.
+#[tokio::test]
+async fn bad_row_is_a_rejection_and_its_neighbours_stay_owned() {
+    let f = Fixture::new().await;
+    f.insert(2).await;
+    let rows = f.claim(2).await;
+    let broken = |output: &str| commit(&rows[1], Transition::Done { output: output.into() });
+    for output in ["{", "\"\0\"", ""] {
+        let commits = [done(&rows[0]), broken(output)];
+        let error = f.store.flush(f.worker, &commits, DonePolicy::Keep).await.expect_err(output);
+        assert!(error.is_rejection(), "{output:?}: {error:?}");
+    }
+    assert_eq!(f.flush(&[done(&rows[0])]).await, [COMMITTED]);
+    assert_eq!(f.look(rows[1].id).await.status, Status::Executing);
+    let mut bad = f.instance();
+    bad.state = "nonsense".into();
+    let error = f.store.insert(&[f.instance(), bad]).await.expect_err("it is no JSON");
+    assert!(error.is_rejection());
+}
+
+/// R15, R34: claims at the same moment share the rows.
+#[tokio::test]
+async fn claims_at_once_take_each_row_once() {
+    let f = Fixture::new().await;
+    let mut ids = f.insert(300).await;
+    let claiming = (0..6).map(|claim| {
+        let store = store(&f.database);
+        let f = &f;
+        async move {
+            let worker = store.register_worker("engine", "node").await.expect("a worker");
+            let mut taken = Vec::new();
+            loop {
+                let rows = f.claim_with(&store, worker, claim, 20).await;
+                if rows.is_empty() {
+                    return taken;
+                }
+                taken.extend(rows.into_iter().map(|row| row.id));
+            }
+        }
+    });
+    let mut taken = futures_util::future::join_all(claiming).await.concat();
+    taken.sort_unstable();
+    ids.sort_unstable();
+    assert_eq!(taken, ids);
+}
+
+#[tokio::test]
+async fn claim_passes_over_rows_that_somebody_holds() {
+    let f = Fixture::new().await;
+    let ids = [f.insert(1).await, f.insert(1).await].concat();
+    let holding = hold(&f.pool, ids[0]).await;
+    assert_eq!(f.claim(10).await.iter().map(|row| row.id).collect::<Vec<_>>(), ids[1..]);
+    drop(holding);
+}
+
+/// R03: fenced, a worker takes nothing more.
+#[tokio::test]
+async fn claim_by_a_dead_or_missing_worker_takes_nothing() {
+    let f = Fixture::new().await;
+    f.insert(1).await;
+    f.bury(f.worker).await;
+    assert!(f.claim(1).await.is_empty());
+    assert!(f.claim_as(gen_durable::WorkerId(4711), 1, 1).await.is_empty());
+    let id = f.store.register_worker("engine", "node").await.expect("a worker");
+    assert_eq!(f.claim_as(id, 1, 1).await.len(), 1);
+}
+
+/// R17: a poison pill takes no bystanders with it.
+#[tokio::test]
+async fn row_that_crashed_twice_is_claimed_alone_and_at_its_turn() {
+    let f = Fixture::new().await;
+    let pill = f.insert(1).await[0];
+    for _ in 0..2 {
+        let worker = f.store.register_worker("engine", "node").await.expect("a worker");
+        assert_eq!(f.claim_as(worker, 1, 1).await[0].id, pill);
+        f.bury(worker).await;
+        f.store.reclaim(10).await.expect("it reclaims");
+    }
+    let others = f.insert(2).await;
+    let first = f.claim(10).await;
+    assert_eq!((first.len(), first[0].id, first[0].crashes), (1, pill, 2), "alone, as the most urgent");
+    f.store.release(f.worker, &[first[0].held()]).await.expect("it goes back");
+
+    let urgent = NewInstance { priority: -1, ..f.instance() };
+    f.store.insert(std::slice::from_ref(&urgent)).await.expect("it is inserted");
+    let company: Vec<_> = f.claim(10).await.iter().map(|row| row.id).collect();
+    assert_eq!(company, [urgent.id, others[0], others[1]], "not among others");
+    assert_eq!(f.claim(10).await[0].id, pill, "its turn");
+}
+
+/// Order is by priority, then time, whatever the machine.
+#[tokio::test]
+async fn order_is_by_priority_then_time_across_machines() {
+    let f = Fixture::new().await;
+    let machines = f.store.register_machines(&[("a", 1), ("b", 1), ("c", 1)]).await.expect("machines");
+    let mut expected = Vec::new();
+    for priority in [5, -5, 0] {
+        for at in [-30, -10, -20] {
+            for machine in [2, 0, 1] {
+                let start = Start::At(chrono::Utc::now() + chrono::TimeDelta::seconds(at * 10 + machine));
+                let machine = machines[machine as usize];
+                let new = NewInstance { machine, priority, start, ..f.instance() };
+                f.store.insert(std::slice::from_ref(&new)).await.expect("it is inserted");
+                let Start::At(start) = start else { unreachable!() };
+                expected.push((priority, start, new.id));
+            }
+        }
+    }
+    expected.sort();
+    let mut taken = Vec::new();
+    for claim in 0..30 {
+        let rows = f.claim_for(&machines, claim, 4).await;
+        taken.extend(rows.into_iter().map(|row| row.id));
+    }
+    assert_eq!(taken, expected.iter().map(|(.., id)| *id).collect::<Vec<_>>());
+}
+
+/// R45: rows of machines that this node lacks are left alone.
+#[tokio::test]
+async fn claim_takes_only_machines_that_the_node_runs() {
+    let f = Fixture::new().await;
+    let other = f.store.register_machines(&[("other", 1)]).await.expect("a machine");
+    let foreign = NewInstance { machine: other[0], priority: -9, ..f.instance() };
+    f.store.insert(&[foreign.clone()]).await.expect("it is inserted");
+    let mine = f.insert(1).await;
+    assert_eq!(f.claim(10).await.iter().map(|row| row.id).collect::<Vec<_>>(), mine);
+    assert_eq!(f.claim_for(&other, 2, 10).await[0].id, foreign.id);
+}
+
+/// R20: never early by the database's clock.
+#[tokio::test]
+async fn delayed_rows_are_never_taken_early() {
+    let f = Fixture::new().await;
+    let delay = |ms| NewInstance { start: Start::After(Duration::from_millis(ms)), ..f.instance() };
+    let rows: Vec<_> = (1..=20).map(|n| delay(n * 20)).collect();
+    f.store.insert(&rows).await.expect("they are inserted");
+    let mut taken = 0;
+    let early = "select count(*) from gen_durable.instances
+        where status <> 'scheduled' and eligible_at > clock_timestamp()";
+    while taken < rows.len() {
+        let promoted = f.store.promote(100).await.expect("it promotes");
+        taken += f.claim(100).await.len();
+        let count: i64 = sqlx::query_scalar(early).fetch_one(&f.pool).await.expect("the count");
+        assert_eq!(count, 0);
+        if let Some(next_due) = promoted.next_due {
+            tokio::time::sleep(next_due).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn promotion_is_bounded_and_says_when_to_come_back() {
+    let f = Fixture::new().await;
+    let soon = NewInstance { start: Start::After(Duration::from_millis(1)), ..f.instance() };
+    let rows: Vec<_> = (0..5)
+        .map(|n| NewInstance { id: f.instance().id, queue: format!("q{}", n % 2).into(), ..soon.clone() })
+        .collect();
+    let far = NewInstance { start: Start::After(Duration::from_secs(60)), ..f.instance() };
+    f.store.insert(&[rows.clone(), vec![far]].concat()).await.expect("they are inserted");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+
+    let holding = hold(&f.pool, rows[0].id).await;
+    let first = f.store.promote(2).await.expect("it promotes");
+    assert_eq!((first.count, first.next_due), (2, Some(Duration::ZERO)), "there is more");
+    let second = f.store.promote(100).await.expect("it promotes");
+    assert_eq!(second.count, 2);
+    let back = second.next_due.expect("one is held");
+    assert!(back > Duration::ZERO && back < Duration::from_secs(1), "{back:?}");
+    drop(holding);
+    tokio::time::sleep(back).await;
+    let third = f.store.promote(100).await.expect("it promotes");
+    assert_eq!((third.count, third.queues.as_slice()), (1, &["q0".to_owned()][..]));
+    let back = third.next_due.expect("the far one");
+    assert!(back > Duration::from_secs(50) && back <= Duration::from_secs(60), "{back:?}");
+}
+
+/// R01, R49: rows of dead and of missing workers come back, a bounded batch at a time; those of the living stay.
+#[tokio::test]
+async fn rows_of_dead_and_missing_workers_are_reclaimed_in_batches() {
+    let f = Fixture::new().await;
+    f.insert(9).await;
+    let (dead, missing) = (f.worker, f.store.register_worker("engine", "gone").await.expect("a worker"));
+    let alive = f.store.register_worker("engine", "alive").await.expect("a worker");
+    for worker in [alive, dead, missing] {
+        assert_eq!(f.claim_as(worker, 1, 3).await.len(), 3);
+    }
+    f.bury(dead).await;
+    sqlx::query("delete from gen_durable.workers where id = $1")
+        .bind(missing.0)
+        .execute(&f.pool)
+        .await
+        .expect("it is gone");
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        let reclaimed = f.store.reclaim(4).await.expect("it reclaims");
+        counts.extend(reclaimed.iter().map(|r| (r.worker, r.queue.clone(), r.count)));
+    }
+    let of = |worker| counts.iter().filter(|c| c.0 == worker).map(|c| c.2).sum::<u64>();
+    assert_eq!((of(dead), of(missing), of(alive)), (3, 3, 0), "{counts:?}");
+    assert_eq!(f.store.held(alive).await.expect("held").len(), 3);
+    assert_eq!(f.claim_as(alive, 2, 10).await.len(), 6);
+}
+
+/// R15, R16, R46: everything at once over the same rows, without a deadlock or a lost row.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sweeps_reclaims_flushes_and_probes_at_once_do_not_deadlock() {
+    let f = Fixture::new().await;
+    let ids = f.insert(400).await;
+    let f = &f;
+    let maintenance = (0..4).map(|n| {
+        let (store, ids) = (store(&f.database), &ids);
+        async move {
+            for round in 0..30 {
+                store.reclaim(25).await.expect("it reclaims");
+                store.sweep(Duration::ZERO, 25).await.expect("it sweeps");
+                store.promote(25).await.expect("it promotes");
+                let some = &ids[(round * 7 + n * 31) % 300..][..50];
+                store.probe(some, true).await.expect("it probes");
+            }
+        }
+    });
+    let nodes = (0..3).map(|n| {
+        let store = store(&f.database);
+        async move {
+            for claim in 0.. {
+                let worker = store.register_worker("engine", "node").await.expect("a worker");
+                let rows = f.claim_with(&store, worker, claim, 30).await;
+                if rows.is_empty() && claim > 10 {
+                    break;
+                }
+                let mut flushed: Vec<_> = rows.iter().map(done).collect();
+                let dies = claim % 3 == n && claim < 9;
+                if dies {
+                    flushed.truncate(rows.len() / 2);
+                }
+                flushed.sort_unstable_by_key(|commit| commit.held.id);
+                while !flushed.is_empty() {
+                    let fates = store.flush(worker, &flushed, DonePolicy::Keep).await.expect("it flushes");
+                    let mut fates = fates.into_iter();
+                    flushed.retain(|_| fates.next() == Some(Flushed::Locked));
+                }
+                if dies {
+                    store.retire(worker).await.expect("it dies");
+                }
+            }
+        }
+    });
+    let maintenance = futures_util::future::join_all(maintenance);
+    tokio::join!(maintenance, futures_util::future::join_all(nodes));
+    loop {
+        f.store.reclaim(1000).await.expect("it reclaims");
+        let rows = f.claim(1000).await;
+        let mut commits: Vec<_> = rows.iter().map(done).collect();
+        commits.sort_unstable_by_key(|commit| commit.held.id);
+        f.flush(&commits).await;
+        let swept = f.store.sweep(Duration::ZERO, 1000).await.expect("it sweeps");
+        if rows.is_empty() && swept.instances == 0 {
+            break;
+        }
+    }
+    assert!(f.store.probe(&ids, false).await.expect("it probes").is_empty(), "all ended and were swept");
+}
+
+/// R07: whoever marks after the end sees the end; whoever marks before is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watcher_sees_the_end_or_is_told_of_it() {
+    let f = Fixture::new().await;
+    let other = store(&f.database);
+    for claim in 0..50 {
+        f.insert(1).await;
+        let row = f.claim_as(f.worker, claim, 1).await.remove(0);
+        let (snapshot, flushed) =
+            tokio::join!(async { other.probe(&[row.id], true).await.expect("it probes").remove(0) }, async {
+                loop {
+                    match f.flush(&[done(&row)]).await[0] {
+                        Flushed::Locked => {}
+                        fate => return fate,
+                    }
+                }
+            });
+        let told = flushed == Flushed::Committed { watched: true };
+        assert!(snapshot.status.is_terminal() || told, "{snapshot:?}, {flushed:?}");
+    }
+}
+
+/// R07: the row is locked when the watcher wants to mark it.
+#[tokio::test]
+async fn watcher_of_a_row_that_just_ends_reads_again() {
+    let f = Fixture::new().await;
+    let row = f.claimed().await;
+    let mut ending = hold(&f.pool, row.id).await;
+    sqlx::query("update gen_durable.instances set status = 'done' where id = $1")
+        .bind(Uuid::from(row.id))
+        .execute(&mut *ending)
+        .await
+        .expect("it ends");
+    let ids = [row.id];
+    let (seen, ()) = tokio::join!(f.store.probe(&ids, true), async {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        ending.commit().await.expect("it commits");
+    });
+    assert_eq!(seen.expect("it probes")[0].status, Status::Done);
+}
