@@ -144,8 +144,10 @@ async fn work(
             break;
         }
         let done = Transition::Done { output: "null".to_owned() };
-        let mut commits: Vec<_> =
-            rows.iter().map(|row| Commit { held: row.held(), transition: done.clone() }).collect();
+        let mut commits: Vec<_> = rows
+            .iter()
+            .map(|row| Commit { held: row.held(), transition: done.clone(), keeps_claim: false })
+            .collect();
         commits.sort_unstable_by_key(|commit| commit.held.id);
         store.flush(worker, &commits, policy).await?;
         drained += commits.len();

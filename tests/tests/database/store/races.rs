@@ -225,7 +225,7 @@ async fn claim_takes_only_machines_that_the_node_runs() {
     let f = Fixture::new().await;
     let other = f.store.register_machines(&[("other", 1)]).await.expect("a machine");
     let foreign = NewInstance { machine: other[0], priority: -9, ..f.instance() };
-    f.store.insert(&[foreign.clone()]).await.expect("it is inserted");
+    f.store.insert(std::slice::from_ref(&foreign)).await.expect("it is inserted");
     let mine = f.insert(1).await;
     assert_eq!(f.claim(10).await.iter().map(|row| row.id).collect::<Vec<_>>(), mine);
     assert_eq!(f.claim_for(&other, 2, 10).await[0].id, foreign.id);
