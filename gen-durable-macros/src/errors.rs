@@ -53,3 +53,25 @@ impl Drop for Errors {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_errors_are_reported() {
+        let errors = Errors::new();
+        errors.push(Span::call_site(), "one");
+        errors.push(Span::call_site(), "two");
+        let tokens = errors.finish().expect("errors").to_string();
+        assert!(tokens.contains("one") && tokens.contains("two"), "{tokens}");
+        assert!(Errors::new().finish().is_none());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "collected errors were not reported")]
+    fn errors_that_nobody_reads_are_a_bug() {
+        drop(Errors::new());
+    }
+}

@@ -152,3 +152,53 @@ pub(crate) fn values<T: Parse>(tokens: TokenStream) -> syn::Result<Vec<T>> {
     let parser = syn::punctuated::Punctuated::<T, Token![,]>::parse_terminated;
     Ok(parser.parse2(tokens)?.into_iter().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [Known; 3] = [
+        key("name", "name = \"a\""),
+        key("initial", "initial"),
+        Known { key: "alias", example: "alias = \"a\"", repeatable: true },
+    ];
+
+    /// What is read of the tokens, and the messages.
+    fn read_all(tokens: &str) -> (Vec<String>, String) {
+        let (errors, mut found) = (Errors::new(), Vec::new());
+        let tokens = tokens.parse().expect("tokens");
+        read(tokens, "#[x(...)]", &KNOWN, &mut Vec::new(), &errors, |key, input| {
+            found.push(match key.known.key {
+                "initial" => key.flag(input).map(|()| "initial".to_owned())?,
+                name => format!("{name} {}", key.text(input)?.value()),
+            });
+            Ok(())
+        });
+        (found, errors.finish().unwrap_or_default().to_string())
+    }
+
+    #[test]
+    fn a_mistake_hides_nothing_that_follows() {
+        let (found, errors) =
+            read_all(r#"nam = "a", what(1, 2), initial = 3, alias = "b" alias = "c", alias = "d","#);
+        assert_eq!(found, ["name a", "alias b", "alias d"]);
+        for said in ["did you mean `name`", "no key `what`", "`initial` takes no value", "expected `,`"] {
+            assert!(errors.contains(said), "{said}: {errors}");
+        }
+    }
+
+    #[test]
+    fn only_repeatable_keys_repeat() {
+        let (found, errors) = read_all(r#"name = "a", name = "b", alias = "c", alias = "d""#);
+        assert_eq!(found, ["name a", "alias c", "alias d"]);
+        assert!(errors.contains("`name` is given twice"), "{errors}");
+    }
+
+    #[test]
+    fn what_is_half_typed_is_read_to_its_end() {
+        for tokens in ["name", "name =", ", name", "= 1", "name = ,", "1 2 3", "initial initial", "crate"] {
+            let (_, errors) = read_all(tokens);
+            assert!(!errors.is_empty(), "{tokens}");
+        }
+    }
+}

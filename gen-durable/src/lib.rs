@@ -19,7 +19,56 @@ pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertA
 pub use error::{BoxError, Error, StepError};
 #[doc(hidden)]
 pub use gen_durable_macros::DurableStates;
-pub use gen_durable_macros::{durable_fsm, durable_job};
+/// ```
+/// use gen_durable::prelude::*;
+///
+/// #[durable_fsm(output = u32)]
+/// enum Countdown {
+///     #[state(next(Count), finishes, timeout = "10s", retry(max_attempts = 5, backoff = "1s"))]
+///     Count { left: u32, counted: u32 },
+/// }
+///
+/// struct Steps;
+///
+/// impl CountdownSteps for Steps {
+///     async fn count(&self, s: Count, cx: &mut Context<Count>) -> StepResult<Count> {
+///         if s.left == 0 {
+///             return Ok(cx.done(s.counted));
+///         }
+///         Ok(cx.next(Count { left: s.left - 1, counted: s.counted + 1 }))
+///     }
+///
+///     // By default: the retry policy, then stop.
+///     async fn on_count_error(&self, s: Count, error: StepError, cx: &mut Context<Count>) -> StepResult<Count> {
+///         if s.counted > 100 { Ok(cx.done(s.counted)) } else { Err(error) }
+///     }
+/// }
+///
+/// let entry = Countdown::machine(Steps);
+/// assert_eq!((entry.name(), entry.version(), entry.queue()), ("countdown", 1, "default"));
+/// ```
+pub use gen_durable_macros::durable_fsm;
+/// ```
+/// use gen_durable::prelude::*;
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Greet {
+///     name: String,
+/// }
+///
+/// struct Greeting(&'static str);
+///
+/// #[durable_job(queue = "doors", max_attempts = 5, timeout = "10s", resources(Greeting))]
+/// async fn greet(job: Greet, cx: &mut Context<Greet>) -> JobResult<String> {
+///     if job.name.is_empty() {
+///         return Err(JobError::cancel("nobody to greet"));
+///     }
+///     Ok(format!("{}, {}", cx.resource::<Greeting>().0, job.name))
+/// }
+///
+/// assert_eq!((Greet::job().name(), Greet::QUEUE), ("greet", "doors"));
+/// ```
+pub use gen_durable_macros::durable_job;
 pub use id::{InstanceId, WorkerId};
 pub use job::{Job, JobError, JobResult, JobReturn};
 pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Storable, Uses};

@@ -291,3 +291,48 @@ impl fmt::Debug for Discovered {
 }
 
 inventory::collect!(Discovered);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prelude::*;
+
+    #[durable_fsm(crate = crate)]
+    enum Lamp {
+        #[state(next(On), alias = "dark")]
+        Off { since: i64 },
+        #[state(finishes)]
+        On,
+    }
+
+    struct Steps;
+
+    impl LampSteps for Steps {
+        async fn off(&self, _: Off, cx: &mut Context<Off>) -> StepResult<Off> {
+            Ok(cx.next(On))
+        }
+
+        async fn on(&self, _: On, cx: &mut Context<On>) -> StepResult<On> {
+            Ok(cx.done(()))
+        }
+    }
+
+    #[test]
+    fn an_entry_has_the_states_in_the_order_of_the_variants() {
+        let entry = Lamp::machine(Steps);
+        let steps: Vec<_> = entry.states.iter().map(|state| (state.step, state.aliases)).collect();
+        assert_eq!(steps, [("off", ["dark"].as_slice()), ("on", &[])]);
+        assert!(matches!(Lamp::decode("dark", r#"{"since":1}"#), Ok(Lamp::Off { since: 1 })));
+    }
+
+    #[test]
+    fn what_does_not_decode_is_said_with_its_step() {
+        let Err(unknown) = Lamp::decode("dim", "null") else { panic!("there is no such step") };
+        assert_eq!(unknown, "machine `lamp` version 1 has no step `dim`");
+        let Err(missing) = Lamp::decode("off", "{}") else { panic!("a field is missing") };
+        assert_eq!(
+            missing,
+            "the stored state of step `off` does not decode: missing field `since` at line 1 column 2"
+        );
+    }
+}

@@ -9,6 +9,8 @@ mod bed;
 mod binaries;
 mod cluster;
 mod database;
+#[cfg(doctest)]
+mod guides;
 mod server;
 
 pub use bed::Bed;

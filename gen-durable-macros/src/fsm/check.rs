@@ -79,7 +79,6 @@ pub(crate) const PRELUDE: &[&str] = &[
     "Vec",
     // of `gen_durable::prelude`
     "Context",
-    "Engine",
     "Job",
     "JobError",
     "JobResult",

@@ -62,3 +62,54 @@ fn expect_enum(input: ParseStream<'_>) -> syn::Result<()> {
     input.parse::<TokenStream>()?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expand(machine: &str) -> String {
+        derive(&syn::parse_str(machine).expect("an enum")).to_string()
+    }
+
+    #[test]
+    fn with_a_path_of_its_own_the_crate_is_never_named() {
+        let arguments = "crate = elsewhere, steps = Steps, retry(max_attempts = 1)";
+        let correct =
+            expand(&format!("#[__gd_fsm({arguments})] enum A {{ #[state(next(C))] B {{ x: u8 }}, C(D) }}"));
+        assert!(correct.contains("elsewhere") && !correct.contains("gen_durable"), "{correct}");
+        let stubs =
+            expand(&format!("#[__gd_fsm({arguments})] enum A {{ #[state(nxt(C))] B {{ x: u8 }}, C(D) }}"));
+        assert!(stubs.contains("did you mean `next`") && !stubs.contains("gen_durable"), "{stubs}");
+        let attribute = attribute(
+            &quote!(crate = elsewhere),
+            &quote!(
+                enum A {
+                    B,
+                }
+            ),
+        )
+        .to_string();
+        assert!(attribute.contains("elsewhere") && !attribute.contains("gen_durable"), "{attribute}");
+    }
+
+    #[test]
+    fn no_lint_is_allowed_that_the_user_did_not_allow() {
+        let code = expand("enum A { #[state(next(C), finishes)] B { x: u8 }, C(D) }");
+        assert!(!code.contains("allow") && !code.contains("expect"), "{code}");
+    }
+
+    #[test]
+    fn no_state_may_hide_a_name_of_the_prelude() {
+        let lib: syn::File = syn::parse_str(include_str!("../../../gen-durable/src/lib.rs")).expect("parses");
+        let prelude = lib.items.iter().find_map(|item| match item {
+            syn::Item::Mod(module) if module.ident == "prelude" => module.content.as_ref(),
+            _ => None,
+        });
+        let (_, uses) = prelude.expect("the prelude is there");
+        let text = quote!(#(#uses)*).to_string();
+        let words = text.split(|char: char| !char.is_alphanumeric());
+        for name in words.filter(|word| word.starts_with(char::is_uppercase)) {
+            assert!(check::PRELUDE.contains(&name), "`{name}` is missing in `check::PRELUDE`");
+        }
+    }
+}

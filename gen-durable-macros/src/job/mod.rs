@@ -7,23 +7,16 @@ mod parse;
 use proc_macro2::TokenStream;
 use quote::quote;
 
+use self::parse::Function;
 use crate::errors::Errors;
 
 /// Expands the attribute.
 pub(crate) fn attribute(arguments: TokenStream, item: &TokenStream) -> TokenStream {
     let errors = Errors::new();
-    let function = match syn::parse2::<syn::ItemFn>(item.clone()) {
+    let function = match syn::parse2::<Function>(item.clone()) {
         Ok(function) => function,
         Err(error) => {
-            let function_like = item.clone().into_iter().any(|token| token.to_string() == "fn");
-            if function_like {
-                errors.keep(error);
-            } else {
-                errors.at(
-                    item,
-                    "`#[durable_job]` goes on an async function, whose first parameter is the job's argument",
-                );
-            }
+            errors.keep(error);
             let errors = errors.finish();
             return quote!(#item #errors);
         }

@@ -4,18 +4,41 @@ use std::time::Duration;
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Attribute, FnArg, ItemFn, LitStr, PatType, Type};
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, FnArg, LitStr, PatType, Signature, Token, Type, Visibility};
 
 use crate::errors::Errors;
 use crate::keys::{self, Known, key};
 use crate::names::snake_case_of;
 use crate::options::{self, RETRY_KEYS, Retry};
 
+/// A function without its body: that may be half typed, and is the compiler's to judge.
+pub(crate) struct Function {
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) sig: Signature,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let attrs = input.call(Attribute::parse_outer)?;
+        input.parse::<Visibility>()?;
+        let starts = input.peek(Token![fn]) || input.peek(Token![async]) || input.peek(Token![const]);
+        if !starts && !input.peek(Token![unsafe]) && !input.peek(Token![extern]) {
+            return Err(input.error(
+                "`#[durable_job]` goes on an async function, whose first parameter is the job's argument",
+            ));
+        }
+        let sig = input.parse()?;
+        input.parse::<TokenStream>()?;
+        Ok(Self { attrs, sig })
+    }
+}
+
 /// A job as it was written.
 pub(crate) struct Job<'a> {
     /// Path of the module that generated code names.
     pub(crate) private: TokenStream,
-    pub(crate) function: &'a ItemFn,
+    pub(crate) function: &'a Function,
     pub(crate) options: JobOptions,
     /// `cfg` attributes of the function, which apply to what is generated, too.
     pub(crate) cfgs: Vec<&'a Attribute>,
@@ -49,7 +72,7 @@ const KEYS: [Known; 9] = [
 ];
 
 /// Reads the function and the attribute's arguments.
-pub(crate) fn job<'a>(arguments: TokenStream, function: &'a ItemFn, errors: &Errors) -> Job<'a> {
+pub(crate) fn job<'a>(arguments: TokenStream, function: &'a Function, errors: &Errors) -> Job<'a> {
     let mut options = JobOptions::default();
     let mut krate = quote!(::gen_durable);
     let mut seen = Vec::new();
