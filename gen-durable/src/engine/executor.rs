@@ -56,7 +56,7 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
                 Ok(Err(_aborted)) => return,
                 Err(message) => {
                     let error = StepError::Panicked { message };
-                    (state.step, by_policy(state, row, &error))
+                    (state.step, by_policy(state, row, describe(&error), false))
                 }
             }
         }
@@ -119,7 +119,7 @@ async fn decide(core: &Core, entry: &MachineEntry, index: usize, row: &Arc<Claim
         let error = StepError::Crashed { crashes: row.crashes };
         // The error method itself ended the process before: it is not asked again.
         return if row.failures > limit {
-            by_policy(state, row, &error)
+            by_policy(state, row, describe(&error), true)
         } else {
             recover(core, entry, index, state, row, error).await
         };
@@ -132,7 +132,7 @@ async fn decide(core: &Core, entry: &MachineEntry, index: usize, row: &Arc<Claim
     }
 }
 
-/// Runs the state's error method; if that fails, too, the retry policy decides.
+/// Runs the state's error method; if that fails, too, the retry policy decides what follows the first error.
 async fn recover(
     core: &Core,
     entry: &MachineEntry,
@@ -142,6 +142,7 @@ async fn recover(
     error: StepError,
 ) -> Transition {
     let cause = describe(&error);
+    let fatal = error.is_fatal();
     let method = entry.steps.recover(index, error, call(core, row));
     match bounded(state.timeout, method).await {
         Ok(Transition::Retry { state, after, error: None, counted }) => {
@@ -149,15 +150,24 @@ async fn recover(
         }
         Ok(transition) => transition,
         Err(Fault::Undecodable(problem)) => undecodable(core, entry, row, problem),
-        Err(Fault::Error(error)) => by_policy(state, row, &error),
+        Err(Fault::Error(error)) => {
+            // By default the method returns the error that it was given.
+            let own = describe(&error);
+            let fatal = fatal || error.is_fatal();
+            let cause = if own == cause {
+                cause
+            } else {
+                storable_text(format!("{cause} (its error method failed: {own})"))
+            };
+            by_policy(state, row, cause, fatal)
+        }
     }
 }
 
 /// What the retry policy of the state says to an error: again after a rest, or stop.
-fn by_policy(state: &StateEntry, row: &Claimed, error: &StepError) -> Transition {
-    let cause = describe(error);
+fn by_policy(state: &StateEntry, row: &Claimed, cause: String, fatal: bool) -> Transition {
     match state.retry {
-        Some(policy) if !error.is_fatal() && row.failures.saturating_add(1) < policy.max_attempts() => {
+        Some(policy) if !fatal && row.failures.saturating_add(1) < policy.max_attempts() => {
             // A backoff function is user code.
             match catch_unwind(|| policy.backoff(row.failures)) {
                 Ok(after) => Transition::Retry { state: None, after, error: Some(cause), counted: true },
