@@ -86,6 +86,7 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
         transition,
         duration: started.elapsed(),
         rejected: false,
+        faults: 0,
     });
 }
 

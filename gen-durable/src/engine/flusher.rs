@@ -26,6 +26,9 @@ const MAX_BATCH: usize = 1_000;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// How long to rest before asking again for rows that somebody's transaction holds, when nothing else is to do.
 const LOCKED_REST: Duration = Duration::from_millis(20);
+/// Shortest and longest rest of an outcome that the database does not take while it takes others.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// A decided outcome on its way to the store.
 pub(super) struct Handed {
@@ -38,6 +41,8 @@ pub(super) struct Handed {
     pub(super) duration: Duration,
     /// Whether the database refused an earlier outcome of the same start.
     pub(super) rejected: bool,
+    /// How often the database failed at this row alone, or refused it again.
+    pub(super) faults: u32,
     /// How many steps the instance ran on this claim before this one.
     pub(super) ran_ahead: u32,
     /// Whether the next step runs on the same claim.
@@ -187,18 +192,23 @@ async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Ve
                 }
                 settled.tell(core);
             }
-            Err(StoreError::Rejected(error)) => match part.len() {
-                1 => {
-                    for handed in part {
-                        refuse(core, handed, &error.to_string());
-                    }
+            // Some row is at fault: the others must not wait for it.
+            Err(StoreError::Rejected(_) | StoreError::Failed(_)) if part.len() > 1 => {
+                let second = part.split_off(part.len() / 2);
+                parts.push(second);
+                parts.push(part);
+            }
+            Err(StoreError::Rejected(error)) => {
+                for handed in part {
+                    refuse(core, handed, &error.to_string());
                 }
-                len => {
-                    let second = part.split_off(len / 2);
-                    parts.push(second);
-                    parts.push(part);
+            }
+            Err(error @ StoreError::Failed(_)) => {
+                outage.failed(&error);
+                for handed in part {
+                    set_aside(core, handed);
                 }
-            },
+            }
             Err(error) => {
                 tokio::time::sleep(outage.failed(&error)).await;
                 let (lost, kept): (Vec<_>, Vec<_>) =
@@ -216,15 +226,32 @@ fn take(transition: &mut Transition) -> Transition {
     std::mem::replace(transition, Transition::Stop { reason: String::new() })
 }
 
+/// Lets an outcome rest, longer each time, before it is sent again. It counts as waiting all the while.
+fn set_aside(core: &Arc<Core>, mut handed: Handed) {
+    let rest = FIRST_REST.saturating_mul(1 << handed.faults.min(10)).min(LONGEST_REST);
+    handed.faults = handed.faults.saturating_add(1);
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        tokio::time::sleep(rest).await;
+        // If the engine is gone, the row returns when its lease ends.
+        let _ = core.flusher.sender.send(handed);
+    });
+}
+
 /// Sends an outcome that the database refused to the state's error method; its neighbours are not concerned.
 fn refuse(core: &Arc<Core>, handed: Handed, error: &str) {
-    core.flusher.settled(1);
     core.events.emit(Event::OutcomeRejected {
         id: handed.row.id,
         machine: handed.machine,
         state: handed.state,
         error: error.to_owned(),
     });
+    if handed.rejected && matches!(handed.transition, Transition::Stop { .. }) {
+        // Not even its failure can be recorded, for now.
+        set_aside(core, handed);
+        return;
+    }
+    core.flusher.settled(1);
     let core = Arc::clone(core);
     let error = error.to_owned();
     tokio::spawn(async move {

@@ -25,6 +25,10 @@ pub enum StoreError {
     /// Unknown faults count as passing, too: trying again later loses nothing.
     #[error("the database is unavailable or busy; it will be asked again")]
     Unavailable(#[source] BoxError),
+    /// The database failed at this very statement, for a reason that says nothing of others: a trigger's exception,
+    /// a damaged page, a right that is missing. It may pass; until then other data may fare better.
+    #[error("the database failed at a statement; it will be asked again")]
+    Failed(#[source] BoxError),
     /// The database refused the data itself: asking again with the same data cannot help.
     #[error("the database refused the data")]
     Rejected(#[source] BoxError),
@@ -39,7 +43,7 @@ impl StoreError {
 
     /// The error and its causes in one line, for events.
     pub(crate) fn chain(&self) -> String {
-        let (Self::Unavailable(source) | Self::Rejected(source)) = self;
+        let (Self::Unavailable(source) | Self::Failed(source) | Self::Rejected(source)) = self;
         source.to_string()
     }
 }

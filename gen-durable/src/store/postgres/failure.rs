@@ -1,8 +1,9 @@
-//! From the driver's errors to the store's two kinds.
+//! From the driver's errors to the store's three kinds.
 
 use std::fmt;
 use std::time::Duration;
 
+use crate::error::BoxError;
 use crate::store::StoreError;
 
 /// What went wrong with which statement. Shows the driver's error itself instead of naming it as its source.
@@ -27,18 +28,23 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The one place that decides whether the data was refused or the database is unavailable.
+/// The one place that decides whether the data was refused, the database is unavailable, or the statement failed.
 ///
 /// Refused are data exceptions (22), violated constraints (23) and exceeded limits of the program (54), and what
-/// the driver cannot even send. Everything else may pass: lost connections, conflicts, a full disk, a
-/// read-only standby, and codes that we do not know.
+/// the driver cannot even send. Everything else may pass. Unavailable is the database to all alike when a
+/// connection is lost (08), it is read-only (25), met a conflict (40), is out of something (53), waits for locks (55),
+/// is told to stop (57) or cannot read its files (58). Codes that we do not know are of the statement.
 pub(super) fn classify(statement: &'static str, cause: sqlx::Error) -> StoreError {
-    let refused = match &cause {
-        sqlx::Error::Encode(_) => true,
-        _ => sqlstate(&cause).is_some_and(|code| matches!(code.get(..2), Some("22" | "23" | "54"))),
+    let kind: fn(BoxError) -> StoreError = match (&cause, sqlstate(&cause)) {
+        (sqlx::Error::Encode(_), _) => StoreError::Rejected,
+        (_, None) => StoreError::Unavailable,
+        (_, Some(code)) => match code.get(..2) {
+            Some("22" | "23" | "54") => StoreError::Rejected,
+            Some("08" | "25" | "40" | "53" | "55" | "57" | "58") => StoreError::Unavailable,
+            _ => StoreError::Failed,
+        },
     };
-    let failure = Box::new(Failure { statement, cause });
-    if refused { StoreError::Rejected(failure) } else { StoreError::Unavailable(failure) }
+    kind(Box::new(Failure { statement, cause }))
 }
 
 /// No answer came in time.
