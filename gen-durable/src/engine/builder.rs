@@ -226,7 +226,7 @@ impl EngineBuilder {
             .await
             .map_err(Error::store("reading the schema's version"))?
             .map_err(|problem| Error::Schema { schema: self.schema.clone(), problem })?;
-        let registry = Registry::new(&*store, entries).await?;
+        let registry = Registry::new(&*store, entries, &self.resources).await?;
         let options = self.options;
         let registered = Instant::now();
         let worker = store

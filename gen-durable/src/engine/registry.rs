@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 
 use super::lease::lock;
+use crate::context::Resources;
 use crate::error::Error;
 use crate::id::MachineId;
 use crate::machine::{MachineEntry, StateEntry};
@@ -19,13 +20,19 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Registers the machines at the store.
-    pub(super) async fn new(store: &dyn Store, entries: Vec<MachineEntry>) -> Result<Self, Error> {
+    /// Registers the machines at the store. Those whose resources are not all there are only inserted here: their
+    /// rows, if some are put on a queue that runs here, are for other nodes.
+    pub(super) async fn new(
+        store: &dyn Store,
+        entries: Vec<MachineEntry>,
+        resources: &Resources,
+    ) -> Result<Self, Error> {
         let names: Vec<(&str, u32)> = entries.iter().map(|entry| (entry.name, entry.version)).collect();
         let ids = store.register_machines(&names).await.map_err(Error::store("registering machines"))?;
         let known = entries.iter().map(|entry| (entry.name, entry.version)).zip(ids.iter().copied());
         let known = Mutex::new(known.collect());
-        let machines: HashMap<_, _> = ids.into_iter().zip(entries).collect();
+        let runs = |entry: &MachineEntry| entry.resources.iter().all(|resource| resource.is_in(resources));
+        let machines: HashMap<_, _> = ids.into_iter().zip(entries).filter(|(_, entry)| runs(entry)).collect();
         let mut ids: Vec<MachineId> = machines.keys().copied().collect();
         ids.sort_unstable();
         Ok(Self { machines, ids, known })
