@@ -143,8 +143,10 @@ pub(crate) async fn refuse(bed: &Bed, when: &str, sqlstate: &str, tries: u32) {
     let text = format!(
         // A sequence keeps its count when the transaction is rolled back.
         "create or replace function refuse() returns trigger language plpgsql as $$ begin
-             if {when} and nextval('refusals') <= {tries} then
-                 raise exception 'refused by a trigger' using errcode = '{sqlstate}';
+             if ({when}) is true then
+                 if nextval('refusals') <= {tries} then
+                     raise exception 'refused by a trigger' using errcode = '{sqlstate}';
+                 end if;
              end if;
              return new;
          end $$;
