@@ -54,6 +54,12 @@ pub enum Error {
         /// What is wrong and what to do.
         problem: String,
     },
+    /// Another engine runs the queues of this database, and one at a time may.
+    #[error("{problem}")]
+    QueuesTaken {
+        /// Who has them and what to do.
+        problem: String,
+    },
     /// A state could not be turned into text that the store keeps.
     #[error("cannot store a `{type_name}`: {problem}")]
     Unstorable {

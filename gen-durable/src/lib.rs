@@ -1,6 +1,9 @@
 //! Typed, versioned, durable state machines.
 #![forbid(unsafe_code)]
 
+#[cfg(not(any(feature = "postgres", feature = "sqlite")))]
+compile_error!("gen-durable needs a store: enable its feature `postgres`, its feature `sqlite`, or both");
+
 mod context;
 mod engine;
 mod error;
@@ -74,6 +77,8 @@ pub use job::{Job, JobError, JobResult, JobReturn};
 pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Storable, Uses};
 pub use outcome::{Next, Outcome, StepResult};
 pub use retry::RetryPolicy;
+#[cfg(feature = "sqlite")]
+pub use store::sqlite::Synchronous;
 pub use store::{Count, Snapshot, Status, StoreError};
 pub use telemetry::{Event, EventStream, Notice};
 

@@ -1,12 +1,9 @@
 //! Building and starting an engine.
 
 use std::any::{Any, TypeId};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::PgPool;
-use sqlx::postgres::PgConnectOptions;
 use tokio::sync::{mpsc, watch};
 
 use super::core::Core;
@@ -19,21 +16,19 @@ use super::queue::Queue;
 use super::registry::{self, Registry};
 use super::results::{self, Results};
 use super::scheduler::{self, Solo};
+use super::source::Source;
 use super::timer::{self, Timer};
-use super::{Engine, Loops, gc, names, reaper};
+use super::{Engine, Loops, gc, names, reaper, source};
 use crate::context::{Resources, StepScope};
 use crate::error::Error;
 use crate::machine::{Discovered, MachineEntry};
-use crate::store::Store;
-use crate::store::postgres::{DEFAULT_SCHEMA, PostgresStore, Schema};
+use crate::store::Tenure;
 use crate::telemetry::Events;
 
 /// Builds an [`Engine`]. Every option has a default; what cannot work is refused by [`start`](Self::start).
 #[must_use = "an engine runs only once it is started"]
 pub struct EngineBuilder {
-    pool: PgPool,
-    schema: String,
-    listen_url: Option<String>,
+    source: Source,
     options: Options,
     default_queues: bool,
     entries: Vec<MachineEntry>,
@@ -48,11 +43,9 @@ impl std::fmt::Debug for EngineBuilder {
 }
 
 impl EngineBuilder {
-    pub(super) fn postgres(pool: PgPool) -> Self {
+    pub(super) fn new(source: Source) -> Self {
         Self {
-            pool,
-            schema: DEFAULT_SCHEMA.into(),
-            listen_url: None,
+            source,
             options: Options::default(),
             default_queues: true,
             entries: Vec::new(),
@@ -67,9 +60,10 @@ impl EngineBuilder {
         self
     }
 
-    /// The schema of the tables; `"gen_durable"` by default.
+    /// The schema of the tables; `"gen_durable"` by default. For PostgreSQL.
+    #[cfg(feature = "postgres")]
     pub fn schema(mut self, schema: impl Into<String>) -> Self {
-        self.schema = schema.into();
+        self.source.set_schema(schema.into());
         self
     }
 
@@ -116,9 +110,17 @@ impl EngineBuilder {
         self
     }
 
-    /// A direct address for the listener, when the pool goes through a connection pooler.
+    /// A direct address for the listener, when the pool goes through a connection pooler. For PostgreSQL.
+    #[cfg(feature = "postgres")]
     pub fn listen_url(mut self, url: impl Into<String>) -> Self {
-        self.listen_url = Some(url.into());
+        self.source.set_listen_url(url.into());
+        self
+    }
+
+    /// When commits are safe from a power loss; [`Synchronous::Full`], at once, by default. For SQLite.
+    #[cfg(feature = "sqlite")]
+    pub fn synchronous(mut self, synchronous: crate::Synchronous) -> Self {
+        self.source.set_synchronous(synchronous);
         self
     }
 
@@ -146,9 +148,9 @@ impl EngineBuilder {
         self
     }
 
-    /// How nodes tell each other of work; [`Poke::Postgres`] by default.
+    /// How nodes tell each other of work; [`Poke::Postgres`] by default, on SQLite [`Poke::Local`].
     pub fn poke(mut self, poke: Poke) -> Self {
-        self.options.poke = poke;
+        self.options.poke = Some(poke);
         self
     }
 
@@ -215,19 +217,25 @@ impl EngineBuilder {
     pub async fn start(self) -> Result<Engine, Error> {
         self.options.validate()?;
         let entries = self.all_entries()?;
-        let schema = Schema::new(&self.schema)?;
-        let listen = self.listen_url.as_deref().map(PgConnectOptions::from_str).transpose();
-        let listen = listen.map_err(|error| Error::option("listen_url", error.to_string()))?;
-        let store = PostgresStore::new(self.pool, schema, listen);
-        let store: Arc<dyn Store> = Arc::new(store);
+        let (place, source) = (self.source.place(), self.source);
+        let store = source.open()?;
         let name = names::take(&self.options.name)?;
         store
             .check()
             .await
             .map_err(Error::store("reading the schema's version"))?
-            .map_err(|problem| Error::Schema { schema: self.schema.clone(), problem })?;
+            .map_err(|problem| Error::Schema { schema: place, problem })?;
+        let mut options = self.options;
+        source::adapt(&mut options, &*store)?;
+        let tenure = if options.queues.is_empty() {
+            Tenure::unlimited()
+        } else {
+            let taken = store.run_queues(&options.node).await;
+            taken
+                .map_err(Error::store("taking the right to run queues"))?
+                .map_err(|problem| Error::QueuesTaken { problem })?
+        };
         let registry = Registry::new(&*store, entries, &self.resources).await?;
-        let options = self.options;
         let registered = Instant::now();
         let worker = store
             .register_worker(&options.name, &options.node)
@@ -235,7 +243,7 @@ impl EngineBuilder {
             .map_err(Error::store("registering a worker"))?;
         let (flusher, outcomes) = Flusher::new();
         let (inserter, orders) = Inserter::new();
-        let (pokes, told) = Pokes::new(options.poke == Poke::Postgres);
+        let (pokes, told) = Pokes::new(options.poke == Some(Poke::Postgres));
         let (questions, asked) = mpsc::unbounded_channel();
         let scope = StepScope { resources: self.resources, payload_limit: options.payload_limit };
         let queues = options
@@ -259,11 +267,11 @@ impl EngineBuilder {
             store,
             options,
         });
-        let mut loops = Loops::new(name);
+        let mut loops = Loops::new(name, tenure);
         loops.spawn_committer(flusher::run(Arc::clone(&core), outcomes));
         loops.spawn(inserter::run(Arc::clone(&core), orders));
         loops.spawn(results::look(Arc::clone(&core), asked));
-        if core.options.poke == Poke::Postgres {
+        if core.options.poke == Some(Poke::Postgres) {
             loops.spawn(poke::notify(Arc::clone(&core), told));
             loops.spawn(poke::listen(Arc::clone(&core)));
         }
@@ -276,7 +284,9 @@ impl EngineBuilder {
         if let Some(gc) = core.options.gc {
             loops.spawn(gc::run(Arc::clone(&core), gc));
         }
-        loops.spawn(reaper::take_back(Arc::clone(&core)));
+        if core.store.has_leases() || !core.queues.is_empty() {
+            loops.spawn(reaper::take_back(Arc::clone(&core)));
+        }
         for queue in &core.queues {
             loops.spawn(scheduler::run(Arc::clone(&core), Arc::clone(queue)));
         }

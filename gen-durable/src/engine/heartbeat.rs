@@ -72,7 +72,8 @@ async fn beat(
     lease: &Arc<Lease>,
 ) -> StoreResult<bool> {
     let sent = Instant::now();
-    if !core.store.beat(lease.id()).await? {
+    // Without leases nobody can have declared this worker dead, and nobody looks for its beat.
+    if core.store.has_leases() && !core.store.beat(lease.id()).await? {
         return Ok(false);
     }
     let was_fresh = lease.is_fresh(core.options.lease_ttl);

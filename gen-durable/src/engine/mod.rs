@@ -19,22 +19,23 @@ mod registry;
 mod results;
 mod scheduler;
 mod shutdown;
+mod source;
 mod timer;
 
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-use sqlx::PgPool;
 use tokio::task::JoinHandle;
 
 use self::core::Core;
 use self::heartbeat::Heartbeat;
 use self::names::TakenName;
+use self::source::Source;
 use crate::error::Error;
 use crate::id::InstanceId;
 use crate::machine::{Initial, Machine};
-use crate::store::{Count, Snapshot};
+use crate::store::{Count, Snapshot, Tenure};
 use crate::telemetry::EventStream;
 
 pub use self::builder::EngineBuilder;
@@ -80,11 +81,12 @@ struct Loops {
     committer: Option<JoinHandle<()>>,
     /// Freed once nothing runs any more.
     _name: TakenName,
+    _tenure: Tenure,
 }
 
 impl Loops {
-    fn new(name: TakenName) -> Self {
-        Self { tasks: Vec::new(), committer: None, _name: name }
+    fn new(name: TakenName, tenure: Tenure) -> Self {
+        Self { tasks: Vec::new(), committer: None, _name: name, _tenure: tenure }
     }
 
     fn spawn(&mut self, run: impl Future<Output = ()> + Send + 'static) {
@@ -107,8 +109,31 @@ impl Engine {
     ///
     /// The engine opens connections of its own with the pool's options, which it reads again at each
     /// reconnect; it never takes one out of the pool.
-    pub fn postgres(pool: PgPool) -> EngineBuilder {
-        EngineBuilder::postgres(pool)
+    #[cfg(feature = "postgres")]
+    pub fn postgres(pool: sqlx::PgPool) -> EngineBuilder {
+        EngineBuilder::new(Source::postgres(pool))
+    }
+
+    /// An engine on a SQLite file, which is made and migrated as needed: no server, no set-up.
+    ///
+    /// One engine at a time runs the queues of a file; it holds a lock on `<path>.lock`, and another one that
+    /// would run queues is refused with [`Error::QueuesTaken`]. Any number of others, also in other processes, may
+    /// insert and read when built [`without_queues`](EngineBuilder::without_queues); what they insert is found by
+    /// polling, within [`poll_interval`](EngineBuilder::poll_interval) of an engine that has work, and within
+    /// [`max_poll_interval`](EngineBuilder::max_poll_interval) of an idle one.
+    ///
+    /// The tables' names begin with `gen_durable_`; the file may hold others, too. It must be on a local disk: SQLite's
+    /// locks do not work on network drives.
+    #[cfg(feature = "sqlite")]
+    pub fn sqlite(path: impl AsRef<std::path::Path>) -> EngineBuilder {
+        EngineBuilder::new(Source::sqlite(path.as_ref()))
+    }
+
+    /// An engine on a database in memory, which is gone with the engine: for trying out, and for work that need not
+    /// outlive its process.
+    #[cfg(feature = "sqlite")]
+    pub fn in_memory() -> EngineBuilder {
+        EngineBuilder::new(Source::in_memory())
     }
 
     fn begin(core: Arc<Core>, loops: Loops) -> Result<Self, Error> {

@@ -65,7 +65,8 @@ pub(crate) struct Options {
     pub(crate) heartbeat: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) max_poll_interval: Duration,
-    pub(crate) poke: Poke,
+    /// What suits the store, if none is chosen.
+    pub(crate) poke: Option<Poke>,
     pub(crate) reaper: Option<Duration>,
     pub(crate) gc: Option<Gc>,
     pub(crate) max_prefetch: u32,
@@ -84,7 +85,7 @@ impl Default for Options {
             heartbeat: Duration::from_secs(5),
             poll_interval: Duration::from_secs(1),
             max_poll_interval: Duration::from_secs(5),
-            poke: Poke::Postgres,
+            poke: None,
             reaper: Some(Duration::from_secs(5)),
             gc: Some(Gc::default()),
             max_prefetch: 1_000,

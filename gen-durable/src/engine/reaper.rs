@@ -107,7 +107,7 @@ impl Watch {
 }
 
 /// Takes back the claims of earlier processes of this node: the same engine and node name, and a heartbeat
-/// that stands still for two beats.
+/// that stands still for two beats. Where there are no leases, the claims of all earlier workers, at once.
 pub(super) async fn take_back(core: Arc<Core>) {
     let mut outage = Outage::of("taking back claims", &core.events);
     loop {
@@ -120,6 +120,11 @@ pub(super) async fn take_back(core: Arc<Core>) {
 
 async fn try_take_back(core: &Core) -> StoreResult<()> {
     let me = core.lease().id();
+    if !core.store.has_leases() {
+        // This engine alone has the right to run queues: whoever had it before is gone.
+        let others = core.store.workers().await?.into_iter().filter(|worker| worker.id < me);
+        return bury_and_reclaim(core, others).await;
+    }
     let namesakes = |workers: Vec<WorkerBeat>| {
         workers.into_iter().filter(|worker| {
             worker.id < me && worker.engine == core.options.name && worker.node == core.options.node
@@ -131,8 +136,13 @@ async fn try_take_back(core: &Core) -> StoreResult<()> {
     }
     // Two beats, and time for the second one to arrive.
     tokio::time::sleep(core.options.heartbeat * 5 / 2).await;
+    let still = namesakes(core.store.workers().await?).filter(|worker| before.contains(worker));
+    bury_and_reclaim(core, still).await
+}
+
+async fn bury_and_reclaim(core: &Core, workers: impl Iterator<Item = WorkerBeat>) -> StoreResult<()> {
     let mut buried = false;
-    for worker in namesakes(core.store.workers().await?).filter(|worker| before.contains(worker)) {
+    for worker in workers {
         buried |= core.store.bury(worker.id, worker.beat).await?;
     }
     if buried {

@@ -3,13 +3,22 @@
 //! Only this module's children know SQL, and a store never calls user code. All instants are the
 //! database's clock; only durations cross this seam.
 
+#[cfg(feature = "sqlite")]
+mod clock;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 mod record;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
+use std::any::Any;
+use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+#[cfg(feature = "sqlite")]
+pub use clock::Clock;
 pub use record::*;
 
 use crate::error::BoxError;
@@ -51,10 +60,44 @@ impl StoreError {
 /// Result of a store's operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
+/// The right to run queues, until this is dropped.
+pub struct Tenure(#[expect(dead_code, reason = "held, not read")] Option<Box<dyn Any + Send + Sync>>);
+
+impl Tenure {
+    /// The right that ends when `lock` is dropped.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn new(lock: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(lock)))
+    }
+
+    /// A right that anybody may have.
+    pub(crate) const fn unlimited() -> Self {
+        Self(None)
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure").finish_non_exhaustive()
+    }
+}
+
 /// Where instances live. Every method is one transaction, and may be called again after an error: what
 /// was lost is only the answer.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// Whether workers keep their claims by beating. Where that is not so, only one engine at a time can run queues
+    /// (see [`run_queues`](Self::run_queues)), and all that executes under other workers when it starts is lost.
+    fn has_leases(&self) -> bool {
+        true
+    }
+
+    /// Takes the right to run queues for an engine that calls itself `holder`, or says who has it and what to do.
+    async fn run_queues(&self, holder: &str) -> StoreResult<Result<Tenure, String>> {
+        let _ = holder;
+        Ok(Ok(Tenure::unlimited()))
+    }
+
     /// Says what is wrong if the database's schema is not one that this binary can work with.
     async fn check(&self) -> StoreResult<Result<(), String>>;
 

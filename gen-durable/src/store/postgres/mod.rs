@@ -114,12 +114,12 @@ impl Store for PostgresStore {
         let books =
             self.common.row(&self.statements.keeps_books, |query| query.bind(self.schema.name())).await?;
         if !decode(&self.statements.keeps_books, || books.try_get(0))? {
-            return Ok(migrate::admits(0, 0));
+            return Ok(migrate::postgres::admits(0, 0));
         }
         let row = self.common.row(&self.statements.installed, |query| query).await?;
         let (version, oldest_code) =
             decode(&self.statements.installed, || Ok((row.try_get(0)?, row.try_get(1)?)))?;
-        Ok(migrate::admits(version, oldest_code))
+        Ok(migrate::postgres::admits(version, oldest_code))
     }
 
     async fn register_machines(&self, machines: &[(&str, u32)]) -> StoreResult<Vec<MachineId>> {

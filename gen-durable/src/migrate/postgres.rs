@@ -1,20 +1,9 @@
-//! The schema in PostgreSQL: installing it, bringing it up to date, taking it back.
-//!
-//! ```no_run
-//! # async fn example(pool: sqlx::PgPool) -> Result<(), gen_durable::Error> {
-//! gen_durable::migrate::up(&pool).await?;
-//! // Under another name than `gen_durable`, for an engine with the option `schema`:
-//! gen_durable::migrate::schema("orders").up(&pool).await?;
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! Each migration says which code it still admits, so that nodes of the previous release go on while it runs:
-//! migrate first, then deploy.
+//! The schema in PostgreSQL.
 
 use sqlx::postgres::PgPool;
 use sqlx::{AssertSqlSafe, PgConnection, raw_sql};
 
+use super::{Migration, admits_code, migration};
 use crate::error::Error;
 use crate::store::StoreError;
 use crate::store::postgres::{DEFAULT_SCHEMA, Schema};
@@ -24,46 +13,21 @@ use crate::store::postgres::{DEFAULT_SCHEMA, Schema};
 /// apart.
 const CODE: i32 = 1;
 
-/// A step from one version of the schema to the next.
-struct Migration {
-    version: i32,
-    up: &'static str,
-    down: &'static str,
-}
-
-macro_rules! migration {
-    ($version:literal, $file:literal) => {
-        Migration {
-            version: $version,
-            up: include_str!(concat!("../migrations/postgres/", $file, ".sql")),
-            down: include_str!(concat!("../migrations/postgres/", $file, ".down.sql")),
-        }
-    };
-}
-
-const MIGRATIONS: &[Migration] = &[migration!(1, "0001_instances")];
+const MIGRATIONS: &[Migration] = &[migration!(1, "postgres/0001_instances")];
 
 /// The version that this build needs.
 const LATEST: i32 = 1;
 
-const BOOKKEEPING: &str = include_str!("../migrations/postgres/bookkeeping.sql");
+const BOOKKEEPING: &str = include_str!("../../migrations/postgres/bookkeeping.sql");
 
-impl Migration {
-    /// The oldest code that can work with the schema after this migration, from the file's first line.
-    fn oldest_code(&self) -> i32 {
-        let stated = self.up.lines().find_map(|line| line.strip_prefix("-- oldest-code: "));
-        stated.and_then(|number| number.trim().parse().ok()).unwrap_or(self.version)
-    }
-
-    /// The migration and its record, to be run in one transaction.
-    fn up_text(&self, schema: &Schema) -> String {
-        let record = format!(
-            "insert into {{schema}}.migrations (version, oldest_code) values ({}, {});\n",
-            self.version,
-            self.oldest_code()
-        );
-        format!("{}\n{}", schema.put_into(self.up), schema.put_into(&record))
-    }
+/// The migration and its record, to be run in one transaction.
+fn up_text(migration: &Migration, schema: &Schema) -> String {
+    let record = format!(
+        "insert into {{schema}}.migrations (version, oldest_code) values ({}, {});\n",
+        migration.version,
+        migration.oldest_code()
+    );
+    format!("{}\n{}", schema.put_into(migration.up), schema.put_into(&record))
 }
 
 /// Installs or updates the default schema. See [`Migrations::up`].
@@ -137,7 +101,7 @@ impl Migrations<'_> {
         }
         let installed = installed(&mut transaction, &schema).await?;
         for migration in MIGRATIONS.iter().filter(|migration| migration.version > installed) {
-            run(&mut transaction, migration.up_text(&schema)).await?;
+            run(&mut transaction, up_text(migration, &schema)).await?;
         }
         transaction.commit().await.map_err(failed)
     }
@@ -209,7 +173,7 @@ impl Migrations<'_> {
         let missing = MIGRATIONS.iter().filter(|migration| migration.version.unsigned_abs() > from);
         for migration in missing {
             text.push('\n');
-            text.push_str(&migration.up_text(&schema));
+            text.push_str(&up_text(migration, &schema));
         }
         Ok(text)
     }
@@ -228,13 +192,7 @@ pub(crate) fn admits(installed: i32, oldest_code: i32) -> Result<(), String> {
              `gen_durable::migrate::up` before the engine starts"
         ));
     }
-    if oldest_code > CODE {
-        return Err(format!(
-            "the database is at version {installed}, which admits builds from {oldest_code} on, and this build is \
-             {CODE}; deploy a newer build"
-        ));
-    }
-    Ok(())
+    admits_code(installed, oldest_code, CODE)
 }
 
 /// Lets one migration of a schema run at a time, until the transaction ends.
@@ -257,7 +215,7 @@ async fn exists(connection: &mut PgConnection, schema: &Schema) -> Result<bool, 
 }
 
 async fn keeps_books(connection: &mut PgConnection, schema: &Schema) -> Result<bool, Error> {
-    sqlx::query_scalar(include_str!("store/postgres/sql/keeps_books.sql"))
+    sqlx::query_scalar(include_str!("../store/postgres/sql/keeps_books.sql"))
         .bind(schema.name())
         .fetch_one(connection)
         .await

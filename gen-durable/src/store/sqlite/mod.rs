@@ -1,0 +1,301 @@
+//! SQLite: the embedded store, for one process that runs queues, in a file or in memory.
+//!
+//! One statement a file in `sql/`. Every method is one transaction that takes the write lock at its beginning, so what
+//! PostgreSQL's store does with row locks needs none here. What keeps a lost claim's outcome out is the same: claimed_by,
+//! claim and revision must match.
+//!
+//! There are no leases. Whoever runs queues holds a lock on the file `<database>.lock`, which the operating system
+//! drops with its process; so all that executes under earlier workers when it starts is theirs no longer.
+//!
+//! The file is migrated when it is opened: there is nobody else to do it.
+
+mod batch;
+mod connection;
+mod failure;
+mod lock;
+mod read;
+mod statements;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row;
+use tokio::sync::OnceCell;
+
+pub use self::connection::Synchronous;
+use self::connection::{Connections, Durability, Location, Query};
+use self::failure::classify;
+use self::statements::Statement;
+use crate::id::{InstanceId, MachineId, WorkerId};
+use crate::migrate;
+use crate::store::{
+    ClaimRequest, Claimed, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
+    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, Store, StoreError, StoreResult, Swept, Tenure, WorkerBeat,
+    delay_micros,
+};
+
+/// For how long a dead worker's row stays, for people who look.
+const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// Instances in SQLite.
+#[derive(Debug)]
+pub struct SqliteStore {
+    connections: Connections,
+    clock: Clock,
+    migrated: OnceCell<()>,
+}
+
+impl SqliteStore {
+    /// A store in a file, which is made if it is not there; opens it when first used.
+    #[must_use]
+    pub fn file(path: impl AsRef<Path>, synchronous: Synchronous) -> Self {
+        Self::at(Location::File(path.as_ref().to_owned()), synchronous, Clock::system())
+    }
+
+    /// A store in memory, gone when this is dropped, whose time `clock` tells.
+    #[must_use]
+    pub fn in_memory(clock: Clock) -> Self {
+        Self::at(Location::Memory, Synchronous::Normal, clock)
+    }
+
+    fn at(location: Location, synchronous: Synchronous, clock: Clock) -> Self {
+        let connections = Connections::new(location, synchronous);
+        Self { connections, clock, migrated: OnceCell::new() }
+    }
+
+    /// Name and text of every statement, for tests.
+    #[must_use]
+    pub fn statements() -> Vec<(&'static str, &'static str)> {
+        statements::ALL.iter().map(|statement| (statement.name, statement.text)).collect()
+    }
+
+    async fn change(&self, statement: Statement, query: Query) -> StoreResult<u64> {
+        let answer = self.connections.write_one(Durability::Durable, statement, query).await?;
+        Ok(answer.affected)
+    }
+}
+
+/// The statement and its query, without parameters yet.
+fn query(statement: Statement) -> Query {
+    sqlx::query(statement.text)
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    fn has_leases(&self) -> bool {
+        false
+    }
+
+    async fn check(&self) -> StoreResult<Result<(), String>> {
+        if self.migrated.initialized() {
+            return Ok(Ok(()));
+        }
+        let mut writer = self.connections.writer().await?;
+        let Some(writer) = writer.as_mut() else { return Ok(Ok(())) };
+        // An old file is in nobody's use while it changes: an engine of an older build runs its queues otherwise.
+        let lock = || match self.connections.path() {
+            Some(path) => lock::take(path, "a migration").map(|taken| taken.map(Some)),
+            None => Ok(Ok(None)),
+        };
+        let checked = migrate::sqlite::open(&mut writer.connection, self.clock.micros(), lock).await?;
+        if checked.is_ok() {
+            // Whoever came first.
+            let _ = self.migrated.set(());
+        }
+        Ok(checked)
+    }
+
+    async fn run_queues(&self, holder: &str) -> StoreResult<Result<Tenure, String>> {
+        let Some(path) = self.connections.path() else { return Ok(Ok(Tenure::unlimited())) };
+        let taken = lock::take(path, holder)
+            .map_err(|error| StoreError::Unavailable(format!("cannot lock the queues: {error}").into()))?;
+        Ok(taken.map(Tenure::new).map_err(|holder| {
+            format!(
+                "the queues of `{}` are run by another engine ({holder}), and one at a time may; shut that one down, \
+                 or build this one `.without_queues()`: it may insert and read",
+                path.display()
+            )
+        }))
+    }
+
+    async fn register_machines(&self, machines: &[(&str, u32)]) -> StoreResult<Vec<MachineId>> {
+        let batch = batch::machines(machines);
+        let statements = vec![
+            (
+                statements::REGISTER_MACHINES,
+                query(statements::REGISTER_MACHINES).bind(self.clock.micros()).bind(batch.clone()),
+            ),
+            (statements::MACHINES, query(statements::MACHINES).bind(batch)),
+        ];
+        let answers = self.connections.write(Durability::Durable, statements).await?;
+        let rows = answers.into_iter().last().unwrap_or_default().rows;
+        let id = |row: &sqlx::sqlite::SqliteRow| Ok(MachineId(row.try_get(0)?));
+        decode(statements::MACHINES, rows.iter().map(id).collect())
+    }
+
+    async fn register_worker(&self, engine: &str, node: &str) -> StoreResult<WorkerId> {
+        let statement = statements::REGISTER_WORKER;
+        let query = query(statement).bind(engine.to_owned()).bind(node.to_owned()).bind(self.clock.micros());
+        let answer = self.connections.write_one(Durability::Durable, statement, query).await?;
+        let row = answer.rows.first().ok_or_else(|| classify(statement.name, sqlx::Error::RowNotFound))?;
+        decode(statement, row.try_get(0).map(WorkerId))
+    }
+
+    async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()> {
+        let now = self.clock.micros();
+        let insert = |chunk| (statements::INSERT, query(statements::INSERT).bind(now).bind(chunk));
+        let statements: Vec<_> = batch::inserts(instances, now).into_iter().map(insert).collect();
+        if !statements.is_empty() {
+            self.connections.write(Durability::Durable, statements).await?;
+        }
+        Ok(())
+    }
+
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>> {
+        let &ClaimRequest { worker, claim, queue: name, machines, limit } = request;
+        let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
+        let query = query(statements::CLAIM)
+            .bind(worker.0)
+            .bind(claim)
+            .bind(name.to_string())
+            .bind(batch::text(&machines))
+            .bind(i64::from(limit))
+            .bind(i64::from(SOLO_CRASHES));
+        let answer = self.connections.write_one(Durability::Relaxed, statements::CLAIM, query).await?;
+        decode(statements::CLAIM, read::claimed(&answer.rows, name, claim))
+    }
+
+    async fn flush(
+        &self,
+        worker: WorkerId,
+        commits: &[Commit],
+        policy: DonePolicy,
+    ) -> StoreResult<Vec<Flushed>> {
+        if commits.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch = batch::commits(commits);
+        let mut statements = Vec::with_capacity(2);
+        if policy == DonePolicy::Delete {
+            let remove = query(statements::REMOVE).bind(worker.0).bind(batch.clone());
+            statements.push((statements::REMOVE, remove));
+        }
+        let flush = query(statements::FLUSH).bind(worker.0).bind(self.clock.micros()).bind(batch);
+        statements.push((statements::FLUSH, flush));
+        let mut fates: HashMap<InstanceId, Flushed> = HashMap::with_capacity(commits.len());
+        for answer in self.connections.write(Durability::Durable, statements).await? {
+            fates.extend(decode(statements::FLUSH, read::committed(&answer.rows))?);
+        }
+        if fates.len() < commits.len() {
+            let missed =
+                commits.iter().map(|commit| commit.held).filter(|held| !fates.contains_key(&held.id));
+            let query = query(statements::SETTLE).bind(worker.0).bind(batch::held(missed));
+            let rows = self.connections.read(statements::SETTLE, query).await?;
+            fates.extend(decode(statements::SETTLE, read::committed(&rows))?);
+        }
+        let fate = |commit: &Commit| fates.get(&commit.held.id).copied().unwrap_or(Flushed::Stale);
+        Ok(commits.iter().map(fate).collect())
+    }
+
+    async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64> {
+        let rows = batch::held(held.iter().copied());
+        self.change(statements::RELEASE, query(statements::RELEASE).bind(worker.0).bind(rows)).await
+    }
+
+    async fn beat(&self, worker: WorkerId) -> StoreResult<bool> {
+        let query = query(statements::BEAT).bind(worker.0).bind(self.clock.micros());
+        let answer = self.connections.write_one(Durability::Relaxed, statements::BEAT, query).await?;
+        Ok(answer.affected > 0)
+    }
+
+    async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>> {
+        let rows = self.connections.read(statements::HELD, query(statements::HELD).bind(worker.0)).await?;
+        decode(statements::HELD, rows.iter().map(read::held).collect())
+    }
+
+    async fn retire(&self, worker: WorkerId) -> StoreResult<()> {
+        let query = query(statements::RETIRE).bind(worker.0).bind(self.clock.micros());
+        self.change(statements::RETIRE, query).await.map(drop)
+    }
+
+    async fn workers(&self) -> StoreResult<Vec<WorkerBeat>> {
+        let rows = self.connections.read(statements::WORKERS, query(statements::WORKERS)).await?;
+        decode(statements::WORKERS, rows.iter().map(read::beat).collect())
+    }
+
+    async fn bury(&self, worker: WorkerId, seen: i64) -> StoreResult<bool> {
+        let query = query(statements::BURY).bind(worker.0).bind(seen);
+        self.change(statements::BURY, query).await.map(|rows| rows > 0)
+    }
+
+    async fn reclaim(&self, limit: u32) -> StoreResult<Vec<Reclaimed>> {
+        let query = query(statements::RECLAIM).bind(i64::from(limit));
+        let answer = self.connections.write_one(Durability::Durable, statements::RECLAIM, query).await?;
+        decode(statements::RECLAIM, read::reclaimed(&answer.rows))
+    }
+
+    async fn promote(&self, limit: u32) -> StoreResult<Promoted> {
+        let now = self.clock.micros();
+        // A look that finds nothing due writes nothing.
+        let rows = self.connections.read(statements::DUE, query(statements::DUE)).await?;
+        let due = |rows: &[sqlx::sqlite::SqliteRow]| match rows.first() {
+            Some(row) => row.try_get::<Option<i64>, _>(0),
+            None => Ok(None),
+        };
+        let next = decode(statements::DUE, due(&rows))?;
+        if next.is_none_or(|next| next > now) {
+            return decode(statements::PROMOTE, read::promoted(&[], next, now));
+        }
+        let promote = query(statements::PROMOTE).bind(now).bind(i64::from(limit));
+        let statements = vec![(statements::PROMOTE, promote), (statements::DUE, query(statements::DUE))];
+        let answers = self.connections.write(Durability::Relaxed, statements).await?;
+        let [promoted, next] = &answers[..] else {
+            return Err(classify(statements::PROMOTE.name, sqlx::Error::RowNotFound));
+        };
+        let next = decode(statements::DUE, due(&next.rows))?;
+        decode(statements::PROMOTE, read::promoted(&promoted.rows, next, now))
+    }
+
+    async fn probe(&self, ids: &[InstanceId], watch: bool) -> StoreResult<Vec<Snapshot>> {
+        let ids = batch::ids(ids);
+        if watch {
+            // Marked before the read: an end that came before the mark is seen, one that comes after is told.
+            let query = query(statements::WATCH).bind(ids.clone());
+            self.connections.write_one(Durability::Relaxed, statements::WATCH, query).await?;
+        }
+        let rows = self.connections.read(statements::PROBE, query(statements::PROBE).bind(ids)).await?;
+        rows.iter().map(read::snapshot).collect()
+    }
+
+    async fn sweep(&self, retention: Duration, limit: u32) -> StoreResult<Swept> {
+        let now = self.clock.micros();
+        let before = |retention| now.saturating_sub(delay_micros(retention));
+        let limit = i64::from(limit);
+        let instances = query(statements::SWEEP_INSTANCES).bind(before(retention)).bind(limit);
+        let workers = query(statements::SWEEP_WORKERS).bind(before(WORKER_RETENTION)).bind(limit);
+        Ok(Swept {
+            instances: self.change(statements::SWEEP_INSTANCES, instances).await?,
+            workers: self.change(statements::SWEEP_WORKERS, workers).await?,
+        })
+    }
+
+    async fn counts(&self) -> StoreResult<Vec<Count>> {
+        let rows = self.connections.read(statements::COUNTS, query(statements::COUNTS)).await?;
+        rows.iter().map(read::counted).collect()
+    }
+
+    async fn notify(&self, _pokes: &[Poke]) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>> {
+        Ok(None)
+    }
+}
+
+/// Reads an answer; what does not fit our own statement is a fault of the database, not of the data sent.
+fn decode<T>(statement: Statement, read: sqlx::Result<T>) -> StoreResult<T> {
+    read.map_err(|error| classify(statement.name, error))
+}

@@ -1,0 +1,22 @@
+-- Inserts instances.
+--
+-- ?1 now, ?2 instances: arrays of id, machine, step, state, queue, priority, from when on it may run, trace context
+--
+-- A row whose id is there came with an earlier try whose answer was lost: it is left alone.
+insert into gen_durable_instances (
+    id, machine_id, step, state, queue, priority, eligible_at, status, trace_context, created_at
+)
+select
+    unhex(b.value ->> 0),
+    b.value ->> 1,
+    b.value ->> 2,
+    b.value ->> 3,
+    b.value ->> 4,
+    b.value ->> 5,
+    b.value ->> 6,
+    case when b.value ->> 6 > ?1 then 'scheduled' else 'ready' end,
+    b.value ->> 7,
+    ?1
+from json_each(?2) b
+where true
+on conflict (id) do nothing
