@@ -1,12 +1,41 @@
 //! A migrated database for one test, and engines on it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gen_durable::{Engine, EngineBuilder, migrate};
+use gen_durable::store::Store;
+use gen_durable::store::postgres::{PostgresStore, Schema};
+use gen_durable::{Engine, EngineBuilder, InstanceId, migrate};
 use sqlx::PgPool;
 
 use crate::Database;
+
+/// The clock of a store.
+#[derive(Debug, Clone)]
+pub enum TestClock {
+    /// The database's own.
+    Database(PgPool),
+    /// That of the process.
+    Process,
+}
+
+impl TestClock {
+    /// What time it is, in microseconds.
+    ///
+    /// # Panics
+    ///
+    /// When the database cannot be asked.
+    pub async fn micros(&self) -> i64 {
+        match self {
+            Self::Database(pool) => {
+                let clock = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
+                sqlx::query_scalar(clock).fetch_one(pool).await.expect("the database's clock")
+            }
+            Self::Process => chrono::Utc::now().timestamp_micros(),
+        }
+    }
+}
 
 /// A migrated database for one test.
 #[derive(Debug)]
@@ -45,17 +74,45 @@ impl Bed {
         Self { database, pool }
     }
 
+    /// A store on the database, with connections of its own.
+    pub fn store(&self) -> Arc<dyn Store> {
+        Arc::new(PostgresStore::new(self.pool.clone(), Schema::default(), None))
+    }
+
+    /// The clock that delays go by.
+    pub fn clock(&self) -> TestClock {
+        TestClock::Database(self.pool.clone())
+    }
+
+    /// Makes a row ready as an older or newer build would have left it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such row.
+    pub async fn leave(&self, id: InstanceId, step: &str, state: &str) {
+        let text = "update gen_durable.instances
+            set step = $2, state = $3::json, status = 'ready', eligible_at = now(), finished_at = null, error = null
+            where id = $1";
+        let left = sqlx::query(text).bind(id.as_uuid()).bind(step).bind(state).execute(&self.pool).await;
+        assert_eq!(left.expect("it is left").rows_affected(), 1);
+    }
+
     /// An engine for this test: a name of its own, no discovered jobs, and a lease of 1.5 s, so that what a
     /// lease decides is decided soon.
     pub fn engine(&self) -> EngineBuilder {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        Engine::postgres(self.pool.clone())
-            .name(format!("test {}", COUNT.fetch_add(1, Ordering::Relaxed)))
-            .jobs([])
-            .lease_ttl(Duration::from_millis(1500))
-            .heartbeat(Duration::from_millis(300))
-            .reaper(Duration::from_millis(300))
-            .poll_interval(Duration::from_millis(200))
-            .max_poll_interval(Duration::from_secs(1))
+        for_tests(Engine::postgres(self.pool.clone()))
     }
+}
+
+/// The options of engines in tests.
+pub(crate) fn for_tests(engine: EngineBuilder) -> EngineBuilder {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    engine
+        .name(format!("test {}", COUNT.fetch_add(1, Ordering::Relaxed)))
+        .jobs([])
+        .lease_ttl(Duration::from_millis(1500))
+        .heartbeat(Duration::from_millis(300))
+        .reaper(Duration::from_millis(300))
+        .poll_interval(Duration::from_millis(200))
+        .max_poll_interval(Duration::from_secs(1))
 }

@@ -12,7 +12,9 @@ mod database;
 #[cfg(doctest)]
 mod guides;
 mod server;
+mod sqlite_bed;
 
-pub use bed::Bed;
+pub use bed::{Bed, TestClock};
 pub use database::Database;
 pub use server::{Server, ServerOptions};
+pub use sqlite_bed::SqliteBed;

@@ -1,9 +1,9 @@
-//! The store alone: statements, races with explicit commits in the bad order, plans.
+//! The store on PostgreSQL alone: races with explicit commits in the bad order, plans, faults, migrations.
 
 mod data;
 mod faults;
-mod life;
 mod migrations;
 mod plans;
+mod pokes;
 mod races;
 mod setup;

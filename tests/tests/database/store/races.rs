@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use gen_durable::Status;
-use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Store, Transition};
+use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Store};
 use sqlx::{PgPool, Postgres};
 use uuid::Uuid;
 
-use super::setup::{COMMITTED, Fixture, commit, done, next, store};
+use super::setup::{COMMITTED, Fixture, done, next, store};
 
 /// A user's transaction that holds a row.
 async fn hold(pool: &PgPool, id: gen_durable::InstanceId) -> sqlx::Transaction<'static, Postgres> {
@@ -19,25 +19,6 @@ async fn hold(pool: &PgPool, id: gen_durable::InstanceId) -> sqlx::Transaction<'
         .expect("it is locked");
     assert_eq!(locked.rows_affected(), 1);
     transaction
-}
-
-/// R02, R03: a frozen node wakes after its row was taken away.
-#[tokio::test]
-async fn late_outcome_of_a_reclaimed_row_is_dropped() {
-    let f = Fixture::new().await;
-    let late = f.claimed().await;
-    f.bury(f.worker).await;
-    assert_eq!(f.store.reclaim(10).await.expect("it reclaims")[0].count, 1);
-    assert_eq!(f.flush(&[done(&late)]).await, [Flushed::Stale], "the row is ready");
-
-    let other = f.store.register_worker("engine", "node").await.expect("of the same name");
-    let row = f.claim_as(other, 1, 1).await.remove(0);
-    assert_eq!((row.id, row.attempt, row.failures, row.crashes), (late.id, 1, 1, 1));
-    assert_eq!(f.flush(&[done(&late)]).await, [Flushed::Stale], "the row is another's");
-    assert_eq!(f.store.release(f.worker, &[late.held()]).await.expect("it is not the owner"), 0);
-    assert_eq!(f.look(late.id).await.status, Status::Executing);
-    let kept = f.store.flush(other, &[done(&row)], DonePolicy::Keep).await.expect("it flushes");
-    assert_eq!(kept, [COMMITTED]);
 }
 
 /// R02: the reaper has seen the row executing, and the outcome commits before it writes.
@@ -54,20 +35,6 @@ async fn outcome_that_commits_while_the_reaper_looks_is_kept() {
     assert!(f.store.reclaim(10).await.expect("it reclaims").is_empty(), "nothing executes");
     let seen = f.look(row.id).await;
     assert_eq!((seen.step.as_str(), seen.attempt, seen.crashes, seen.revision), ("second", 0, 0, 1));
-}
-
-/// R13: the commit went through and its acknowledgement was lost.
-#[tokio::test]
-async fn lost_acknowledgement_is_recognised_as_committed() {
-    let f = Fixture::new().await;
-    f.insert(2).await;
-    let rows = f.claim(2).await;
-    f.store.probe(&[rows[1].id], true).await.expect("somebody watches");
-    let commits = [next(&rows[0]), done(&rows[1])];
-    let answer = [COMMITTED, Flushed::Committed { watched: true }];
-    assert_eq!(f.flush(&commits).await, answer);
-    assert_eq!(f.flush(&commits).await, answer, "asked again");
-    assert_eq!(f.look(rows[0].id).await.revision, 1, "committed once");
 }
 
 /// Nobody's lock stalls a batch.
@@ -102,52 +69,6 @@ async fn row_that_was_marked_in_between_is_tried_again() {
     panic!("the row never committed");
 }
 
-/// R14, R38: the store says that the data is at fault, and changes nothing.
-#[tokio::test]
-async fn bad_row_is_a_rejection_and_its_neighbours_stay_owned() {
-    let f = Fixture::new().await;
-    f.insert(2).await;
-    let rows = f.claim(2).await;
-    let broken = |output: &str| commit(&rows[1], Transition::Done { output: output.into() });
-    for output in ["{", "\"\0\"", ""] {
-        let commits = [done(&rows[0]), broken(output)];
-        let error = f.store.flush(f.worker, &commits, DonePolicy::Keep).await.expect_err(output);
-        assert!(error.is_rejection(), "{output:?}: {error:?}");
-    }
-    assert_eq!(f.flush(&[done(&rows[0])]).await, [COMMITTED]);
-    assert_eq!(f.look(rows[1].id).await.status, Status::Executing);
-    let mut bad = f.instance();
-    bad.state = "nonsense".into();
-    let error = f.store.insert(&[f.instance(), bad]).await.expect_err("it is no JSON");
-    assert!(error.is_rejection());
-}
-
-/// R15, R34: claims at the same moment share the rows.
-#[tokio::test]
-async fn claims_at_once_take_each_row_once() {
-    let f = Fixture::new().await;
-    let mut ids = f.insert(300).await;
-    let claiming = (0..6).map(|claim| {
-        let store = store(&f.database);
-        let f = &f;
-        async move {
-            let worker = store.register_worker("engine", "node").await.expect("a worker");
-            let mut taken = Vec::new();
-            loop {
-                let rows = f.claim_with(&store, worker, claim, 20).await;
-                if rows.is_empty() {
-                    return taken;
-                }
-                taken.extend(rows.into_iter().map(|row| row.id));
-            }
-        }
-    });
-    let mut taken = futures_util::future::join_all(claiming).await.concat();
-    taken.sort_unstable();
-    ids.sort_unstable();
-    assert_eq!(taken, ids);
-}
-
 #[tokio::test]
 async fn claim_passes_over_rows_that_somebody_holds() {
     let f = Fixture::new().await;
@@ -155,80 +76,6 @@ async fn claim_passes_over_rows_that_somebody_holds() {
     let holding = hold(&f.pool, ids[0]).await;
     assert_eq!(f.claim(10).await.iter().map(|row| row.id).collect::<Vec<_>>(), ids[1..]);
     drop(holding);
-}
-
-/// R03: fenced, a worker takes nothing more.
-#[tokio::test]
-async fn claim_by_a_dead_or_missing_worker_takes_nothing() {
-    let f = Fixture::new().await;
-    f.insert(1).await;
-    f.bury(f.worker).await;
-    assert!(f.claim(1).await.is_empty());
-    assert!(f.claim_as(gen_durable::WorkerId(4711), 1, 1).await.is_empty());
-    let id = f.store.register_worker("engine", "node").await.expect("a worker");
-    assert_eq!(f.claim_as(id, 1, 1).await.len(), 1);
-}
-
-/// R17: a poison pill takes no bystanders with it.
-#[tokio::test]
-async fn row_that_crashed_twice_is_claimed_alone_and_at_its_turn() {
-    let f = Fixture::new().await;
-    let pill = f.insert(1).await[0];
-    for _ in 0..2 {
-        let worker = f.store.register_worker("engine", "node").await.expect("a worker");
-        assert_eq!(f.claim_as(worker, 1, 1).await[0].id, pill);
-        f.bury(worker).await;
-        f.store.reclaim(10).await.expect("it reclaims");
-    }
-    let others = f.insert(2).await;
-    let first = f.claim(10).await;
-    assert_eq!((first.len(), first[0].id, first[0].crashes), (1, pill, 2), "alone, as the most urgent");
-    f.store.release(f.worker, &[first[0].held()]).await.expect("it goes back");
-
-    let urgent = NewInstance { priority: -1, ..f.instance() };
-    f.store.insert(std::slice::from_ref(&urgent)).await.expect("it is inserted");
-    let company: Vec<_> = f.claim(10).await.iter().map(|row| row.id).collect();
-    assert_eq!(company, [urgent.id, others[0], others[1]], "not among others");
-    assert_eq!(f.claim(10).await[0].id, pill, "its turn");
-}
-
-/// Order is by priority, then time, whatever the machine.
-#[tokio::test]
-async fn order_is_by_priority_then_time_across_machines() {
-    let f = Fixture::new().await;
-    let machines = f.store.register_machines(&[("a", 1), ("b", 1), ("c", 1)]).await.expect("machines");
-    let mut expected = Vec::new();
-    for priority in [5, -5, 0] {
-        for at in [-30, -10, -20] {
-            for machine in [2, 0, 1] {
-                let start = Start::At(chrono::Utc::now() + chrono::TimeDelta::seconds(at * 10 + machine));
-                let machine = machines[machine as usize];
-                let new = NewInstance { machine, priority, start, ..f.instance() };
-                f.store.insert(std::slice::from_ref(&new)).await.expect("it is inserted");
-                let Start::At(start) = start else { unreachable!() };
-                expected.push((priority, start, new.id));
-            }
-        }
-    }
-    expected.sort();
-    let mut taken = Vec::new();
-    for claim in 0..30 {
-        let rows = f.claim_for(&machines, claim, 4).await;
-        taken.extend(rows.into_iter().map(|row| row.id));
-    }
-    assert_eq!(taken, expected.iter().map(|(.., id)| *id).collect::<Vec<_>>());
-}
-
-/// R45: rows of machines that this node lacks are left alone.
-#[tokio::test]
-async fn claim_takes_only_machines_that_the_node_runs() {
-    let f = Fixture::new().await;
-    let other = f.store.register_machines(&[("other", 1)]).await.expect("a machine");
-    let foreign = NewInstance { machine: other[0], priority: -9, ..f.instance() };
-    f.store.insert(std::slice::from_ref(&foreign)).await.expect("it is inserted");
-    let mine = f.insert(1).await;
-    assert_eq!(f.claim(10).await.iter().map(|row| row.id).collect::<Vec<_>>(), mine);
-    assert_eq!(f.claim_for(&other, 2, 10).await[0].id, foreign.id);
 }
 
 /// R20: never early by the database's clock.
@@ -363,28 +210,6 @@ async fn sweeps_reclaims_flushes_and_probes_at_once_do_not_deadlock() {
         }
     }
     assert!(f.store.probe(&ids, false).await.expect("it probes").is_empty(), "all ended and were swept");
-}
-
-/// R07: whoever marks after the end sees the end; whoever marks before is told.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn watcher_sees_the_end_or_is_told_of_it() {
-    let f = Fixture::new().await;
-    let other = store(&f.database);
-    for claim in 0..50 {
-        f.insert(1).await;
-        let row = f.claim_as(f.worker, claim, 1).await.remove(0);
-        let (snapshot, flushed) =
-            tokio::join!(async { other.probe(&[row.id], true).await.expect("it probes").remove(0) }, async {
-                loop {
-                    match f.flush(&[done(&row)]).await[0] {
-                        Flushed::Locked => {}
-                        fate => return fate,
-                    }
-                }
-            });
-        let told = flushed == Flushed::Committed { watched: true };
-        assert!(snapshot.status.is_terminal() || told, "{snapshot:?}, {flushed:?}");
-    }
 }
 
 /// R07: the row is locked when the watcher wants to mark it.

@@ -72,12 +72,6 @@ impl Fixture {
         self.claim_with(&self.store, worker, claim, limit).await
     }
 
-    pub(crate) async fn claim_for(&self, machines: &[MachineId], claim: i64, limit: u32) -> Vec<Claimed> {
-        let queue: Arc<str> = QUEUE.into();
-        let request = ClaimRequest { worker: self.worker, claim, queue: &queue, machines, limit };
-        self.store.claim(&request).await.expect("it claims")
-    }
-
     /// On another node.
     pub(crate) async fn claim_with(
         &self,
@@ -136,10 +130,6 @@ pub(crate) fn retry(row: &Claimed, error: &str) -> Commit {
 
 pub(crate) fn done(row: &Claimed) -> Commit {
     commit(row, Transition::Done { output: r#"{"ok":true}"#.into() })
-}
-
-pub(crate) fn stop(row: &Claimed, reason: &str) -> Commit {
-    commit(row, Transition::Stop { reason: reason.into() })
 }
 
 pub(crate) const COMMITTED: Flushed = Flushed::Committed { watched: false };

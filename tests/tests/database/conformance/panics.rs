@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use gen_durable::prelude::*;
 use gen_durable::{InstanceResult, Status};
-use gen_durable_tests::Bed;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Bed;
 use crate::support::{SOON, Tally};
 
 /// Where user code panics.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use gen_durable::Status;
-use gen_durable::store::{DonePolicy, Flushed, Held, Poke, Store, Transition};
+use gen_durable::store::{DonePolicy, Flushed, Held, Transition};
 
 use super::setup::{COMMITTED, Fixture, commit, done, next, next_after, retry, stop};
 
@@ -148,18 +148,6 @@ async fn counts_are_by_machine_version_step_and_status() {
     let counts = f.store.counts().await.expect("it counts");
     let seen: Vec<_> = counts.iter().map(|c| (c.machine.as_str(), c.version, c.status, c.count)).collect();
     assert_eq!(seen, [("machine", 1, Status::Ready, 2), ("machine", 1, Status::Done, 1)]);
-}
-
-#[tokio::test]
-async fn pokes_reach_other_stores_of_the_schema() {
-    let f = Fixture::new().await;
-    let mut listener = f.store.listen().await.expect("it listens").expect("there are other nodes");
-    let pokes = [Poke::Queue("it's; a \"queue\" ☃".into()), Poke::Due(5), Poke::Ended(f.instance().id)];
-    let other = super::setup::store(&f.database);
-    other.notify(&pokes).await.expect("it tells");
-    for poke in pokes {
-        assert_eq!(listener.next().await.expect("a poke"), poke);
-    }
 }
 
 #[tokio::test]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use gen_durable::prelude::*;
 use gen_durable::{InstanceResult, Machine, State};
-use gen_durable_tests::Bed;
 use serde::{Deserialize, Serialize};
 
+use super::Bed;
 use crate::support::{SOON, Tally};
 
 /// An error with causes.

@@ -1,9 +1,9 @@
 //! Rows that the running code cannot read.
 
 use gen_durable::prelude::*;
-use gen_durable::{Event, InstanceId, InstanceResult, Status};
-use gen_durable_tests::Bed;
+use gen_durable::{Event, InstanceResult, Status};
 
+use super::Bed;
 use crate::support::{NEVER, SOON, told};
 
 #[durable_fsm(name = "form", output = u32, queue = "forms", retry(max_attempts = 5))]
@@ -20,15 +20,6 @@ impl FormSteps for Clerks {
     }
 }
 
-/// Makes a row ready as an older or newer build would have left it.
-async fn leave(bed: &Bed, id: InstanceId, step: &str, state: &str) {
-    let text = "update gen_durable.instances
-        set step = $2, state = $3::json, status = 'ready', eligible_at = now(), finished_at = null, error = null
-        where id = $1";
-    let left = sqlx::query(text).bind(id.as_uuid()).bind(step).bind(state).execute(&bed.pool).await.unwrap();
-    assert_eq!(left.rows_affected(), 1);
-}
-
 /// R41
 #[tokio::test]
 async fn a_row_that_does_not_decode_is_set_aside_and_fixed_code_can_finish_it() {
@@ -42,7 +33,7 @@ async fn a_row_that_does_not_decode_is_set_aside_and_fixed_code_can_finish_it() 
         ("shred", r#"{"page": 1}"#, "has no step `shred`"),
     ] {
         let form = engine.insert(Fill { page: 7 }).delay(NEVER).await.unwrap();
-        leave(&bed, form.id(), step, state).await;
+        bed.leave(form.id(), step, state).await;
         let InstanceResult::Failed { reason, .. } = form.result().within(SOON).await.unwrap() else {
             panic!("{step} {state} does not decode");
         };
@@ -62,7 +53,7 @@ async fn a_row_that_does_not_decode_is_set_aside_and_fixed_code_can_finish_it() 
         // The only slot serves others, and this row once it reads well.
         let next = engine.insert(Fill { page: 8 }).await.unwrap();
         assert_eq!(next.result().within(SOON).await.unwrap().done().unwrap(), 8);
-        leave(&bed, form.id(), "fill_in", r#"{"page": 9}"#).await;
+        bed.leave(form.id(), "fill_in", r#"{"page": 9}"#).await;
         assert_eq!(form.result().within(SOON).await.unwrap().done().unwrap(), 9, "{step} {state}");
     }
 }
@@ -74,7 +65,7 @@ async fn a_renamed_step_finds_its_rows_by_their_old_names() {
     let engine = bed.engine().queue("forms", 1).register(Form::machine(Clerks)).start().await.unwrap();
     for step in ["fill", "complete", "fill_in"] {
         let form = engine.insert(Fill { page: 1 }).delay(NEVER).await.unwrap();
-        leave(&bed, form.id(), step, r#"{"page": 3, "colour": "a field that was removed"}"#).await;
+        bed.leave(form.id(), step, r#"{"page": 3, "colour": "a field that was removed"}"#).await;
         assert_eq!(form.result().within(SOON).await.unwrap().done().unwrap(), 3, "{step}");
     }
 }

@@ -1,0 +1,40 @@
+//! What every store must do. Each test is written once, in the files beside this one, and runs on each store, under
+//! the store's name: `cargo test --test database conformance::sqlite`.
+//!
+//! A test says `use super::Bed;` and gets the bed of its store. A new store brings a bed with the same methods,
+//! and lists the files once more.
+#![allow(clippy::duplicate_mod, reason = "each file is there once for each store")]
+
+#[path = "."]
+mod postgres {
+    pub(crate) use gen_durable_tests::Bed;
+
+    mod attempts;
+    mod claims;
+    mod engine;
+    mod errors;
+    mod life;
+    mod outcomes;
+    mod panics;
+    mod scheduling;
+    mod setup;
+    mod undecodable;
+    mod values;
+}
+
+#[path = "."]
+mod sqlite {
+    pub(crate) use gen_durable_tests::SqliteBed as Bed;
+
+    mod attempts;
+    mod claims;
+    mod engine;
+    mod errors;
+    mod life;
+    mod outcomes;
+    mod panics;
+    mod scheduling;
+    mod setup;
+    mod undecodable;
+    mod values;
+}

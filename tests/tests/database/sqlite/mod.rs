@@ -1,0 +1,5 @@
+//! What only the SQLite store does: locks, migrations, crashes of the process.
+
+mod crash;
+mod file;
+mod statements;
