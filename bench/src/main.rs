@@ -8,6 +8,7 @@ mod measure;
 mod report;
 
 use std::error::Error;
+use std::io;
 
 use clap::{Parser, Subcommand};
 use gen_durable_tests::{Server, ServerOptions};
@@ -30,6 +31,7 @@ struct Arguments {
 enum Command {
     Server(commands::server::Arguments),
     Store(commands::store::Arguments),
+    Drain(commands::drain::Arguments),
 }
 
 impl Command {
@@ -37,6 +39,7 @@ impl Command {
         match self {
             Self::Server(arguments) => commands::server::run(arguments, server).await,
             Self::Store(arguments) => commands::store::run(arguments, server).await,
+            Self::Drain(arguments) => commands::drain::run(arguments, server).await,
         }
     }
 }
@@ -44,8 +47,14 @@ impl Command {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments = Arguments::parse();
-    let server = spawn_blocking(|| Server::open(ServerOptions::durable())).await??;
+    let server = spawn_blocking(open_server).await??;
     let report = arguments.command.run(&server).await?;
     report.print(arguments.json)?;
     Ok(())
+}
+
+/// A server that counts statements, where that extension is installed; it costs all commands the same.
+fn open_server() -> io::Result<Server> {
+    let counting = ServerOptions::durable().set("shared_preload_libraries", "pg_stat_statements");
+    Server::open(counting).or_else(|_| Server::open(ServerOptions::durable()))
 }

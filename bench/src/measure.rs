@@ -9,6 +9,15 @@ use sqlx::PgConnection;
 pub(crate) struct Samples(Vec<f64>);
 
 impl Samples {
+    pub(crate) fn of(sample: f64) -> Self {
+        Self(vec![sample])
+    }
+
+    /// All of them, in the order they were taken.
+    pub(crate) fn values(&self) -> Vec<f64> {
+        self.0.clone()
+    }
+
     pub(crate) fn push(&mut self, sample: f64) {
         self.0.push(sample);
     }

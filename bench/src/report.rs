@@ -1,5 +1,6 @@
 //! What a command found, for people and for programs.
 
+use std::fs;
 use std::io::{self, Write};
 use std::thread::available_parallelism;
 
@@ -12,6 +13,7 @@ pub(crate) struct Report {
     command: &'static str,
     facts: Vec<(&'static str, Value)>,
     tables: Vec<Table>,
+    figures: Vec<(&'static str, Value)>,
 }
 
 #[derive(Debug)]
@@ -24,9 +26,11 @@ struct Table {
 impl Report {
     /// A report that begins with what every number depends on: cores, build and server.
     pub(crate) async fn of(command: &'static str, pool: &PgPool) -> sqlx::Result<Self> {
-        let mut report = Self { command, facts: Vec::new(), tables: Vec::new() };
+        let mut report = Self { command, facts: Vec::new(), tables: Vec::new(), figures: Vec::new() };
         let server: String = sqlx::query_scalar("select version()").fetch_one(pool).await?;
         report.fact("cores", available_parallelism().map_or(Value::Null, |cores| cores.get().into()));
+        report.fact("cpu", fact_of("/proc/cpuinfo", "model name"));
+        report.fact("memory", fact_of("/proc/meminfo", "MemTotal"));
         report.fact("build", if cfg!(debug_assertions) { "debug: numbers mean nothing" } else { "release" });
         report.fact("server", server);
         Ok(report)
@@ -53,6 +57,11 @@ impl Report {
         }
     }
 
+    /// Adds one of the numbers that the command is run for; in JSON it is a key of the object itself.
+    pub(crate) fn figure(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.figures.push((name, value.into()));
+    }
+
     /// Prints the report and, if wanted, the same as JSON in a last line of its own.
     pub(crate) fn print(&self, with_json: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -66,7 +75,10 @@ impl Report {
     fn text(&self) -> String {
         let facts = self.facts.iter().map(|(name, value)| format!("{name}: {}\n", shown(value)));
         let tables = self.tables.iter().map(Table::text);
-        facts.chain(tables).collect()
+        let figures = self.figures.iter().filter(|(_, value)| !value.is_array());
+        let figures: Vec<_> = figures.map(|(name, value)| format!("{name}: {}\n", shown(value))).collect();
+        let gap = if figures.is_empty() { "" } else { "\n" };
+        facts.chain(tables).chain([gap.to_owned()]).chain(figures).collect()
     }
 
     fn json(&self) -> Value {
@@ -74,7 +86,11 @@ impl Report {
             self.facts.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
         let tables: Map<_, _> =
             self.tables.iter().map(|table| (table.name.to_owned(), table.json())).collect();
-        json!({ "command": self.command, "facts": facts, "tables": tables })
+        let mut object = json!({ "command": self.command, "facts": facts, "tables": tables });
+        for (name, value) in &self.figures {
+            object[name] = value.clone();
+        }
+        object
     }
 }
 
@@ -107,6 +123,19 @@ impl Table {
         };
         self.rows.iter().map(object).collect()
     }
+}
+
+/// Tells people how far a long measurement is.
+#[expect(clippy::print_stderr, reason = "this is a program for a terminal")]
+pub(crate) fn progress(text: &str) {
+    eprintln!("{text}");
+}
+
+/// What a file of the system says about this machine, where there is such a file.
+fn fact_of(file: &str, name: &str) -> Value {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+    line.map_or(Value::Null, |(_, value)| value.trim().into())
 }
 
 /// Three significant digits are all that a measurement is good for, but a count is shown in full.
@@ -143,16 +172,19 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let mut report = Report { command: "drain", facts: Vec::new(), tables: Vec::new() };
+        let mut report =
+            Report { command: "drain", facts: Vec::new(), tables: Vec::new(), figures: Vec::new() };
         report.fact("cores", 2);
         report.row("rates", [("layout", "wide".into()), ("rows/s", 45_678.9.into())]);
         report.row("rates", [("layout", "narrow".into()), ("rows/s", 7.25.into())]);
+        report.figure("ratio_to_ceiling", 0.5);
+        report.figure("runs", vec![1.0, 2.0]);
         report
     }
 
     #[test]
     fn people_get_an_aligned_table() {
-        let expected = "cores: 2\n\nrates\n  layout  rows/s\n  wide    45,679\n  narrow    7.25\n";
+        let expected = "cores: 2\n\nrates\n  layout  rows/s\n  wide    45,679\n  narrow    7.25\n\nratio_to_ceiling: 0.500\n";
         assert_eq!(report().text(), expected);
     }
 
@@ -165,6 +197,8 @@ mod tests {
                 { "layout": "wide", "rows/s": 45_678.9 },
                 { "layout": "narrow", "rows/s": 7.25 },
             ] },
+            "ratio_to_ceiling": 0.5,
+            "runs": [1.0, 2.0],
         });
         assert_eq!(report().json(), expected);
     }

@@ -31,10 +31,16 @@ pub(crate) async fn run(
     let pool = database.pool();
     let mut report = Report::of("server", &pool).await?;
     report.row("commit", commits(&pool, arguments.commits).await?);
-    for (name, value) in sqlx::query_as::<_, (String, String)>(SETTINGS).fetch_all(&pool).await? {
+    settings(&mut report, &pool).await?;
+    Ok(report)
+}
+
+/// Adds the server's settings to a report.
+pub(crate) async fn settings(report: &mut Report, pool: &PgPool) -> sqlx::Result<()> {
+    for (name, value) in sqlx::query_as::<_, (String, String)>(SETTINGS).fetch_all(pool).await? {
         report.row("settings", [("name", name.into()), ("value", value.into())]);
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Commits one row at a time over one connection: the floor under every commit of the engine.
