@@ -1,4 +1,61 @@
-//! Typed, versioned, durable state machines.
+//! Typed, versioned, durable state machines on PostgreSQL.
+//!
+//! An *instance* of a machine is a row in your database. Each of its states has one *step*, an async method, which says
+//! what follows. Instances run to their end through crashes, deploys and outages, on one node or on many.
+//!
+//! # The guarantee
+//!
+//! When a step completes, its outcome, new state included, is committed before anything proceeds from it. If the
+//! process, the node or the database dies before that commit, the step runs again from its start.
+//!
+//! # A first machine
+//!
+//! ```no_run
+//! use gen_durable::prelude::*;
+//! use gen_durable::{Engine, migrate};
+//!
+//! /// A greeting, written and then delivered.
+//! #[durable_fsm(output = usize)]
+//! enum Greeting {
+//!     #[state(initial, next(Deliver))]
+//!     Write { name: String },
+//!     #[state(finishes, timeout = "10s", retry(max_attempts = 5, backoff = "1s"))]
+//!     Deliver { text: String },
+//! }
+//!
+//! struct Steps;
+//!
+//! impl GreetingSteps for Steps {
+//!     async fn write(&self, s: Write, cx: &mut Context<Write>) -> StepResult<Write> {
+//!         Ok(cx.next(Deliver { text: format!("Hello {}", s.name) }))
+//!     }
+//!
+//!     async fn deliver(&self, s: Deliver, cx: &mut Context<Deliver>) -> StepResult<Deliver> {
+//!         Ok(cx.done(s.text.len()))
+//!     }
+//! }
+//!
+//! # async fn run(pool: sqlx::PgPool) -> Result<(), gen_durable::Error> {
+//! migrate::up(&pool).await?;
+//! let engine = Engine::postgres(pool).register(Greeting::machine(Steps)).start().await?;
+//! let greeting = engine.insert(Write { name: "world".into() }).await?;
+//! assert_eq!(greeting.result().await?.done()?, 11);
+//! engine.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is not promised
+//!
+//! - Exactly-once effects outside of the database: a step may run again, so they must tolerate that. Give them a key,
+//!   for example [`Context::id`].
+//! - Any order between instances: rows are claimed by priority and time, but steps end when they end.
+//! - That a step may block its thread: it is an async task like others.
+//!
+//! # Where to begin
+//!
+//! [`durable_fsm`] and [`durable_job`] make machines, [`Context`] is what a step works with, [`Engine`] and
+//! [`EngineBuilder`] run them, [`migrate`] makes the tables, [`Event`] tells what happens.
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(feature = "postgres", feature = "sqlite")))]

@@ -1,7 +1,16 @@
-//! Runs the code of the guides.
+//! Runs the code of the README and the guides.
+
+#[doc = include_str!("../../README.md")]
+mod readme {}
 
 #[doc = include_str!("../../docs/machines.md")]
 mod machines {}
 
 #[doc = include_str!("../../docs/jobs.md")]
 mod jobs {}
+
+#[doc = include_str!("../../docs/errors-and-retries.md")]
+mod errors_and_retries {}
+
+#[doc = include_str!("../../docs/operations.md")]
+mod operations {}
