@@ -6,6 +6,7 @@
 mod commands;
 mod measure;
 mod report;
+mod work;
 
 use std::error::Error;
 use std::io;
@@ -32,6 +33,10 @@ enum Command {
     Server(commands::server::Arguments),
     Store(commands::store::Arguments),
     Drain(commands::drain::Arguments),
+    Steps(commands::steps::Arguments),
+    Pickup(commands::pickup::Arguments),
+    Insert(commands::insert::Arguments),
+    Idle(commands::idle::Arguments),
 }
 
 impl Command {
@@ -40,6 +45,10 @@ impl Command {
             Self::Server(arguments) => commands::server::run(arguments, server).await,
             Self::Store(arguments) => commands::store::run(arguments, server).await,
             Self::Drain(arguments) => commands::drain::run(arguments, server).await,
+            Self::Steps(arguments) => commands::steps::run(arguments, server).await,
+            Self::Pickup(arguments) => commands::pickup::run(arguments, server).await,
+            Self::Insert(arguments) => commands::insert::run(arguments, server).await,
+            Self::Idle(arguments) => commands::idle::run(arguments, server).await,
         }
     }
 }

@@ -57,6 +57,15 @@ pub(crate) async fn wal_position(connection: &mut PgConnection) -> sqlx::Result<
     sqlx::query_scalar(position).fetch_one(connection).await
 }
 
+/// How many statements ran in this database so far, the present one not included; what began or ended a
+/// transaction is not counted.
+pub(crate) async fn statements(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let calls = "select coalesce(sum(calls), 0)::bigint from pg_stat_statements s \
+        join pg_database d on d.oid = s.dbid and d.datname = current_database() \
+        where s.query !~* '^(begin|commit|rollback)'";
+    sqlx::query_scalar(calls).fetch_one(connection).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

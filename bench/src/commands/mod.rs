@@ -1,5 +1,9 @@
 //! One module a command: its arguments and a `run` that returns a [`Report`](crate::report::Report).
 
 pub(crate) mod drain;
+pub(crate) mod idle;
+pub(crate) mod insert;
+pub(crate) mod pickup;
 pub(crate) mod server;
 pub(crate) mod store;
+pub(crate) mod steps;
