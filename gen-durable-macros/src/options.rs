@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote};
 use syn::parse::ParseStream;
-use syn::{Expr, ExprLit, Lit, LitStr, Path, Token, Type};
+use syn::{Expr, ExprLit, Lit, LitBool, LitStr, Path, Token, Type};
 
 use crate::duration;
 use crate::errors::Errors;
@@ -41,6 +41,14 @@ pub(crate) fn positive(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<u32
     let Known { key, example, .. } = key.known;
     let message = format!("`{key}` must be a whole number from 1 to {MOST}; write `{example}`");
     Err(syn::Error::new_spanned(value, message))
+}
+
+/// Reads a flag: alone it is true, or `= true`, or `= false`.
+pub(crate) fn flag(key: &Key<'_>, input: ParseStream<'_>) -> syn::Result<bool> {
+    if !input.peek(Token![=]) {
+        return Ok(true);
+    }
+    Ok(key.value::<LitBool>(input)?.value)
 }
 
 /// Reads a duration.

@@ -169,13 +169,14 @@ fn state_entry(machine: &Machine, state: &State) -> TokenStream {
     let timeout = option_tokens(state.options.timeout.map(duration_tokens));
     let retry = state.options.retry.as_ref().or(machine.options.retry.as_ref());
     let retry = option_tokens(retry.map(|retry| retry.tokens(private, NO_LIMIT)));
+    let inline = state.options.inline.unwrap_or(machine.options.inline);
     quote! {
         #private::StateEntry {
             step: #step,
             aliases: &[#(#aliases),*],
             timeout: #timeout,
             retry: #retry,
-            inline: false,
+            inline: #inline,
         }
     }
 }

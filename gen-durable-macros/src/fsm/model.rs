@@ -30,6 +30,8 @@ pub(crate) struct MachineOptions {
     pub(crate) queue: Option<LitStr>,
     pub(crate) output: Option<Type>,
     pub(crate) retry: Option<Retry>,
+    /// Whether its steps may run ahead, if they do not say otherwise.
+    pub(crate) inline: bool,
     pub(crate) steps: Option<Type>,
 }
 
@@ -70,6 +72,7 @@ pub(crate) struct StateOptions {
     pub(crate) finishes: bool,
     pub(crate) timeout: Option<Duration>,
     pub(crate) retry: Option<Retry>,
+    pub(crate) inline: Option<bool>,
     pub(crate) rename: Option<LitStr>,
     pub(crate) aliases: Vec<LitStr>,
     /// Whether some of it could not be read, so that it is not known where the state leads.

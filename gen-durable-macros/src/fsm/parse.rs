@@ -14,22 +14,24 @@ use crate::keys::{self, Key, Known, key};
 use crate::names::{identifier, snake_case_of};
 use crate::options::{self, Retry};
 
-const MACHINE_KEYS: [Known; 7] = [
+const MACHINE_KEYS: [Known; 8] = [
     key("name", "name = \"checkout\""),
     key("version", "version = 1"),
     key("queue", "queue = \"default\""),
     key("output", "output = Receipt"),
     key("retry", "retry(max_attempts = 5)"),
+    key("inline", "inline"),
     key("steps", "steps = Steps"),
     key("crate", "crate = path::to::gen_durable"),
 ];
 
-const STATE_KEYS: [Known; 7] = [
+const STATE_KEYS: [Known; 8] = [
     key("initial", "initial"),
     key("next", "next(Ship, Refund)"),
     key("finishes", "finishes"),
     key("timeout", "timeout = \"30s\""),
     key("retry", "retry(max_attempts = 5)"),
+    key("inline", "inline = true"),
     key("rename", "rename = \"ship\""),
     Known { key: "alias", example: "alias = \"old_name\"", repeatable: true },
 ];
@@ -86,6 +88,7 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
             "queue" => options.queue = Some(options::name(key, input)?),
             "output" => options.output = Some(key.value(input)?),
             "retry" => options.retry = Some(Retry::read(key, input, errors)?),
+            "inline" => options.inline = options::flag(key, input)?,
             "steps" => options.steps = Some(key.value(input)?),
             _ => krate = options::crate_path(key, input)?,
         }
@@ -171,6 +174,7 @@ fn state_option(
         }
         "timeout" => options.timeout = Some(options::timeout(key, input)?),
         "retry" => options.retry = Some(Retry::read(key, input, errors)?),
+        "inline" => options.inline = Some(options::flag(key, input)?),
         "rename" => options.rename = Some(options::name(key, input)?),
         _ => options.aliases.push(options::name(key, input)?),
     }
