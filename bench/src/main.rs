@@ -37,6 +37,7 @@ enum Command {
     Pickup(commands::pickup::Arguments),
     Insert(commands::insert::Arguments),
     Idle(commands::idle::Arguments),
+    Backlog(commands::backlog::Arguments),
 }
 
 impl Command {
@@ -49,6 +50,7 @@ impl Command {
             Self::Pickup(arguments) => commands::pickup::run(arguments, server).await,
             Self::Insert(arguments) => commands::insert::run(arguments, server).await,
             Self::Idle(arguments) => commands::idle::run(arguments, server).await,
+            Self::Backlog(arguments) => commands::backlog::run(arguments, server).await,
         }
     }
 }
