@@ -46,7 +46,8 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
     report.fact("batch", arguments.batch);
     let mut alone = f64::NAN;
     let mut worst: f64 = 0.0;
-    let kinds = [("ended", "done", "-1 day"), ("future", "scheduled", "1 day"), ("foreign", "ready", "-1 day")];
+    let kinds =
+        [("ended", "done", "-1 day"), ("future", "scheduled", "1 day"), ("foreign", "ready", "-1 day")];
     let cases = kinds.iter().flat_map(|kind| arguments.rows.iter().map(move |rows| (*kind, *rows)));
     for (kind, rows) in std::iter::once((("none", "done", ""), 0)).chain(cases) {
         let times = claims(arguments, server, kind, rows).await?;

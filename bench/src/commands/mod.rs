@@ -6,5 +6,5 @@ pub(crate) mod idle;
 pub(crate) mod insert;
 pub(crate) mod pickup;
 pub(crate) mod server;
-pub(crate) mod store;
 pub(crate) mod steps;
+pub(crate) mod store;

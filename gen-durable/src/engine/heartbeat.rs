@@ -81,10 +81,16 @@ async fn beat(
     if !was_fresh {
         core.look_everywhere();
     }
+    if !lease.is_worth_comparing() {
+        return Ok(true);
+    }
+    lease.clear_doubt();
     let before = lease.rows();
-    let found = core.store.held(lease.id()).await?;
+    let found = core.store.held(lease.id()).await.inspect_err(|_| lease.doubt())?;
     let unknown = lease.reconcile(&before, &found);
     if !unknown.is_empty() {
+        // The next beat sees whether they could be handed back.
+        lease.doubt();
         application.spawn(hand_back_unknown(Arc::clone(core), Arc::clone(lease), unknown));
     }
     Ok(true)

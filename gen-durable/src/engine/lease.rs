@@ -46,6 +46,8 @@ pub(crate) struct Lease {
     id: WorkerId,
     next_claim: AtomicI64,
     lost: AtomicBool,
+    /// Whether the answer of a claim was lost, so that the database may hold rows for this worker unknown to it.
+    doubt: AtomicBool,
     acknowledged: Mutex<Instant>,
     holdings: Mutex<Holdings>,
     /// Told whenever a row leaves.
@@ -58,6 +60,7 @@ impl Lease {
             id,
             next_claim: AtomicI64::new(1),
             lost: AtomicBool::new(false),
+            doubt: AtomicBool::new(false),
             acknowledged: Mutex::new(acknowledged),
             holdings: Mutex::default(),
             changed: Notify::new(),
@@ -111,6 +114,27 @@ impl Lease {
         }
         drop(holdings);
         self.changed.notify_waiters();
+    }
+
+    /// Ends a claim whose answer was lost.
+    pub(super) fn lose_claim(&self, claim: i64) {
+        self.close_claim(claim, std::iter::empty());
+        self.doubt.store(true, Ordering::Release);
+    }
+
+    /// Whether memory and database are worth comparing: rows are held, or may be held unknown.
+    pub(super) fn is_worth_comparing(&self) -> bool {
+        self.doubt.load(Ordering::Acquire) || self.count() > 0
+    }
+
+    /// A comparison begins: what is lost from now on calls for another one.
+    pub(super) fn clear_doubt(&self) {
+        self.doubt.store(false, Ordering::Release);
+    }
+
+    /// The database may hold rows for this worker that it does not know, or no longer.
+    pub(super) fn doubt(&self) {
+        self.doubt.store(true, Ordering::Release);
     }
 
     /// Notes that a row's step starts; false if the row is not held any longer.

@@ -35,12 +35,18 @@ pub(super) async fn run(core: Arc<Core>, every: Duration) {
 
 async fn tick(core: &Core, watch: &mut Watch, every: Duration) -> StoreResult<()> {
     let workers = core.store.workers().await?;
+    let mut lost = watch.misses_some(&workers);
+    let due = watch.is_reclaim_due();
     for worker in watch.look(workers, Instant::now(), core.options.lease_ttl, every) {
-        core.store.bury(worker.id, worker.beat).await?;
+        lost |= core.store.bury(worker.id, worker.beat).await?;
+    }
+    if !lost && !due {
+        return Ok(());
     }
     for (worker, instances) in reclaim(core).await?.0 {
         core.events.emit(Event::WorkerReaped { instances, worker });
     }
+    watch.reclaimed(lost);
     Ok(())
 }
 
@@ -67,13 +73,33 @@ async fn reclaim(core: &Core) -> StoreResult<(HashMap<WorkerId, u64>, HashMap<St
 struct Watch {
     seen: HashMap<WorkerId, (i64, Instant)>,
     last_look: Option<Instant>,
+    /// Looks since rows were last taken back, if they ever were.
+    looks_since_reclaim: Option<u32>,
 }
+
+/// After how many looks rows of dead or missing workers are searched though no worker went missing.
+const RECLAIM_ANYWAY: u32 = 12;
 
 impl Watch {
     /// Forgets what was seen: time that passed unwatched does not count.
     fn restart(&mut self) {
-        self.seen.clear();
-        self.last_look = None;
+        *self = Self::default();
+    }
+
+    /// Whether a worker that was seen is gone.
+    fn misses_some(&self, workers: &[WorkerBeat]) -> bool {
+        self.seen.keys().any(|id| workers.iter().all(|worker| worker.id != *id))
+    }
+
+    /// Whether it is time to search for rows of dead or missing workers though nobody was lost.
+    fn is_reclaim_due(&self) -> bool {
+        self.looks_since_reclaim.is_none_or(|looks| looks >= RECLAIM_ANYWAY)
+    }
+
+    /// All rows of dead and missing workers were taken back. Once more at the next look if one was lost just
+    /// now: a claim of his that was under way may have been committed since.
+    fn reclaimed(&mut self, lost: bool) {
+        self.looks_since_reclaim = Some(if lost { RECLAIM_ANYWAY } else { 0 });
     }
 
     /// Notes the beats seen `now`; returns the workers whose beat has stood still for the whole lease.
@@ -89,6 +115,7 @@ impl Watch {
             self.restart();
         }
         self.last_look = Some(now);
+        self.looks_since_reclaim = self.looks_since_reclaim.map(|looks| looks.saturating_add(1));
         let mut still = Vec::new();
         let mut seen = HashMap::with_capacity(workers.len());
         for worker in workers {

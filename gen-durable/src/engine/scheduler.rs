@@ -92,7 +92,7 @@ async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand:
     let rows = match core.store.claim(&request).await {
         Ok(rows) => rows,
         Err(error) => {
-            lease.close_claim(claim, std::iter::empty());
+            lease.lose_claim(claim);
             return Err(error);
         }
     };
