@@ -15,6 +15,9 @@ create table {schema}.machines (
     version bigint not null,
     first_seen timestamptz not null default now(),
     last_seen timestamptz not null default now(),
+    -- Since when no live worker runs it, and whether its rows are out of the way of claims.
+    unserved_since timestamptz,
+    set_aside bool not null default false,
     name text not null,
     unique (name, version)
 );
@@ -27,6 +30,7 @@ create table {schema}.workers (
     started_at timestamptz not null default now(),
     beaten_at timestamptz not null default now(),
     dead bool not null default false,
+    machines int[] not null default '{}',
     engine text not null,
     node text not null
 ) with (fillfactor = 50);
@@ -88,6 +92,10 @@ create index instances_due on {schema}.instances (eligible_at)
 -- What a worker holds, and which workers hold something.
 create index instances_claims on {schema}.instances (claimed_by)
     where status = 'executing';
+
+-- Rows that no live worker can run, by machine.
+create index instances_blocked on {schema}.instances (machine_id)
+    where status = 'blocked';
 
 -- Retention.
 create index instances_sweep on {schema}.instances (finished_at)

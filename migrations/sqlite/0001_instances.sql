@@ -12,6 +12,8 @@ create table gen_durable_machines (
     version integer not null,
     first_seen integer not null,
     last_seen integer not null,
+    -- Whether its rows are out of the way of claims, as nobody runs it.
+    set_aside integer not null default 0 check (set_aside in (0, 1)),
     unique (name, version)
 ) strict;
 
@@ -23,7 +25,8 @@ create table gen_durable_workers (
     beaten_at integer not null,
     dead integer not null default 0 check (dead in (0, 1)),
     engine text not null,
-    node text not null
+    node text not null,
+    machines text not null default '[]' check (json_valid(machines))
 ) strict;
 
 -- Texts come last: numbers before them are read without touching the overflow pages of a large state. The checks
@@ -66,6 +69,10 @@ create index gen_durable_instances_due on gen_durable_instances (eligible_at)
 -- What a worker holds, and which workers hold something.
 create index gen_durable_instances_claims on gen_durable_instances (claimed_by)
     where status = 'executing';
+
+-- Rows that nobody can run, by machine.
+create index gen_durable_instances_blocked on gen_durable_instances (machine_id)
+    where status = 'blocked';
 
 -- Retention.
 create index gen_durable_instances_sweep on gen_durable_instances (finished_at)

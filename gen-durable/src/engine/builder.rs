@@ -2,14 +2,14 @@
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
 use super::core::Core;
 use super::flusher::{self, Flusher};
 use super::inserter::{self, Inserter};
-use super::lease::{Lease, Worker};
+use super::lease::Worker;
 use super::options::{Gc, Options, Poke};
 use super::poke::{self, Pokes};
 use super::queue::Queue;
@@ -236,11 +236,7 @@ impl EngineBuilder {
                 .map_err(|problem| Error::QueuesTaken { problem })?
         };
         let registry = Registry::new(&*store, entries, &self.resources).await?;
-        let registered = Instant::now();
-        let worker = store
-            .register_worker(&options.name, &options.node)
-            .await
-            .map_err(Error::store("registering a worker"))?;
+        let lease = registry.enlist(&*store, &options).await.map_err(Error::store("registering a worker"))?;
         let (flusher, outcomes) = Flusher::new();
         let (inserter, orders) = Inserter::new();
         let (pokes, told) = Pokes::new(options.poke == Some(Poke::Postgres));
@@ -253,7 +249,7 @@ impl EngineBuilder {
         let core = Arc::new(Core {
             registry,
             scope: Arc::new(scope),
-            worker: Worker::new(Lease::new(worker, registered)),
+            worker: Worker::new(lease),
             queues: queues.collect(),
             flusher,
             inserter,

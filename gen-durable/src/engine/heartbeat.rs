@@ -115,11 +115,10 @@ async fn start_again(core: &Arc<Core>, application: &tokio::runtime::Handle, lea
     let registering = application.spawn(async move {
         let mut outage = Outage::of("registering a worker", &core.events);
         loop {
-            let sent = Instant::now();
-            match core.store.register_worker(&core.options.name, &core.options.node).await {
-                Ok(id) => {
+            match core.registry.enlist(&*core.store, &core.options).await {
+                Ok(lease) => {
                     outage.worked();
-                    core.replace_lease(Lease::new(id, sent));
+                    core.replace_lease(lease);
                     core.look_everywhere();
                     return;
                 }

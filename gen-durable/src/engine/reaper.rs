@@ -46,6 +46,7 @@ async fn tick(core: &Core, watch: &mut Watch, every: Duration) -> StoreResult<()
     for (worker, instances) in reclaim(core).await?.0 {
         core.events.emit(Event::WorkerReaped { instances, worker });
     }
+    sort_out(core).await?;
     watch.reclaimed(lost);
     Ok(())
 }
@@ -64,6 +65,21 @@ async fn reclaim(core: &Core) -> StoreResult<(HashMap<WorkerId, u64>, HashMap<St
         }
         if count < u64::from(BATCH) {
             return Ok((workers, queues));
+        }
+    }
+}
+
+/// Sets rows aside that no live worker can run, and returns those that one can run again.
+async fn sort_out(core: &Core) -> StoreResult<()> {
+    loop {
+        // A node that is only restarted should find its rows where they were.
+        let sorted = core.store.sort_out(core.options.lease_ttl * 2, BATCH).await?;
+        let back: u64 = sorted.back.iter().map(|(_, count)| count).sum();
+        for (queue, count) in &sorted.back {
+            core.rows_committed(queue, usize::try_from(*count).unwrap_or(usize::MAX));
+        }
+        if sorted.aside.max(back) < u64::from(BATCH) {
+            return Ok(());
         }
     }
 }
@@ -150,8 +166,11 @@ async fn try_take_back(core: &Core) -> StoreResult<()> {
     if !core.store.has_leases() {
         // This engine alone has the right to run queues: whoever had it before is gone.
         let others = core.store.workers().await?.into_iter().filter(|worker| worker.id < me);
-        return bury_and_reclaim(core, others).await;
+        bury_and_reclaim(core, others).await?;
+        return sort_out(core).await;
     }
+    // What was set aside while no node ran it is wanted from now on.
+    sort_out(core).await?;
     let namesakes = |workers: Vec<WorkerBeat>| {
         workers.into_iter().filter(|worker| {
             worker.id < me && worker.engine == core.options.name && worker.node == core.options.node

@@ -1,14 +1,16 @@
 //! The machines that an engine can run, by the ids that rows carry.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use super::lease::lock;
+use super::lease::{Lease, lock};
+use super::options::Options;
 use crate::context::Resources;
 use crate::error::Error;
 use crate::id::MachineId;
 use crate::machine::{MachineEntry, StateEntry};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, StoreResult};
 
 /// The machines that an engine can run, and the ids of all machines that it has met.
 pub(super) struct Registry {
@@ -36,6 +38,16 @@ impl Registry {
         let mut ids: Vec<MachineId> = machines.keys().copied().collect();
         ids.sort_unstable();
         Ok(Self { machines, ids, known })
+    }
+
+    /// Registers a worker that runs these machines, or none.
+    pub(super) async fn enlist(&self, store: &dyn Store, options: &Options) -> StoreResult<Arc<Lease>> {
+        let registered = Instant::now();
+        let worker = store.register_worker(&options.name, &options.node).await?;
+        if !options.queues.is_empty() {
+            store.announce(worker, &self.ids).await?;
+        }
+        Ok(Lease::new(worker, registered))
     }
 
     pub(super) fn ids(&self) -> &[MachineId] {

@@ -107,6 +107,13 @@ pub trait Store: Send + Sync + 'static {
     /// Registers a worker: a new holder of claims, alive.
     async fn register_worker(&self, engine: &str, node: &str) -> StoreResult<WorkerId>;
 
+    /// Notes which machines a worker runs. Rows of theirs that were set aside come back with [`Self::sort_out`].
+    async fn announce(&self, worker: WorkerId, machines: &[MachineId]) -> StoreResult<()>;
+
+    /// Sets rows of machines aside that no live worker has run for `grace`, so that claims need not pass over them,
+    /// and returns rows of machines that one runs again; `limit` of each at most.
+    async fn sort_out(&self, grace: Duration, limit: u32) -> StoreResult<SortedOut>;
+
     /// Inserts instances; rows whose id is there already (an earlier try whose answer was lost) are left alone.
     async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()>;
 

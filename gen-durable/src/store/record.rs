@@ -189,6 +189,15 @@ pub struct Promoted {
     pub next_due: Option<Duration>,
 }
 
+/// Rows that were set aside as no node can run them, and rows that came back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SortedOut {
+    /// How many were set aside.
+    pub aside: u64,
+    /// Queues to which rows came back, and how many.
+    pub back: Vec<(String, u64)>,
+}
+
 /// What a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -207,6 +216,8 @@ pub enum Status {
     Scheduled,
     /// Waits for a worker.
     Ready,
+    /// Set aside until a node can run its machine's version.
+    Blocked,
     /// Owned by a worker.
     Executing,
     /// Finished with an output.
@@ -224,6 +235,7 @@ impl Status {
         match self {
             Self::Scheduled => "scheduled",
             Self::Ready => "ready",
+            Self::Blocked => "blocked",
             Self::Executing => "executing",
             Self::Done => "done",
             Self::Failed => "failed",
@@ -232,7 +244,8 @@ impl Status {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        [Self::Scheduled, Self::Ready, Self::Executing, Self::Done, Self::Failed, Self::Cancelled]
+        use Status::{Blocked, Cancelled, Done, Executing, Failed, Ready, Scheduled};
+        [Scheduled, Ready, Blocked, Executing, Done, Failed, Cancelled]
             .into_iter()
             .find(|status| status.as_str() == text)
     }
@@ -334,7 +347,14 @@ mod tests {
 
     #[test]
     fn every_status_reads_back_from_its_text() {
-        for status in [Status::Scheduled, Status::Ready, Status::Executing, Status::Done, Status::Failed] {
+        for status in [
+            Status::Scheduled,
+            Status::Ready,
+            Status::Blocked,
+            Status::Executing,
+            Status::Done,
+            Status::Failed,
+        ] {
             assert_eq!(Status::parse(status.as_str()), Some(status));
         }
         assert_eq!(Status::parse("lost"), None);

@@ -10,4 +10,5 @@ mod sqlite;
 mod store;
 mod support;
 mod timeouts;
+mod versions;
 mod zones;

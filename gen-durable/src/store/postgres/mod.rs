@@ -40,7 +40,8 @@ use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
     ClaimRequest, Claimed, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke, Promoted,
-    Reclaimed, SOLO_CRASHES, Snapshot, Store, StoreError, StoreResult, Swept, WorkerBeat, delay_micros,
+    Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, WorkerBeat,
+    delay_micros,
 };
 
 /// How long claims and flushes may take; after that the connection counts as dead.
@@ -138,6 +139,24 @@ impl Store for PostgresStore {
         let statement = &self.statements.register_worker;
         let row = self.common.row(statement, |query| query.bind(engine).bind(node)).await?;
         decode(statement, || row.try_get(0).map(WorkerId))
+    }
+
+    async fn announce(&self, worker: WorkerId, machines: &[MachineId]) -> StoreResult<()> {
+        let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
+        let bind = |query: Query| query.bind(worker.0).bind(&machines);
+        self.common.execute(&self.statements.announce, bind).await.map(drop)
+    }
+
+    async fn sort_out(&self, grace: Duration, limit: u32) -> StoreResult<SortedOut> {
+        let Statements { mark_unserved, set_aside, bring_back, .. } = &self.statements;
+        self.common.execute(mark_unserved, |query| query.bind(delay_micros(grace))).await?;
+        let limit = i64::from(limit);
+        let aside = self.common.execute(set_aside, |query| query.bind(limit)).await?;
+        let rows = self.common.rows(bring_back, |query| query.bind(limit)).await?;
+        let back = decode(bring_back, || {
+            rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get::<i64, _>(1)?.unsigned_abs()))).collect()
+        })?;
+        Ok(SortedOut { aside, back })
     }
 
     async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()> {

@@ -32,7 +32,7 @@ use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
     ClaimRequest, Claimed, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
-    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, Store, StoreError, StoreResult, Swept, Tenure, WorkerBeat,
+    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, Tenure, WorkerBeat,
     delay_micros,
 };
 
@@ -141,6 +141,28 @@ impl Store for SqliteStore {
         let answer = self.connections.write_one(Durability::Durable, statement, query).await?;
         let row = answer.rows.first().ok_or_else(|| classify(statement.name, sqlx::Error::RowNotFound))?;
         decode(statement, row.try_get(0).map(WorkerId))
+    }
+
+    async fn announce(&self, worker: WorkerId, machines: &[MachineId]) -> StoreResult<()> {
+        let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
+        let query = query(statements::ANNOUNCE).bind(worker.0).bind(batch::text(&machines));
+        self.change(statements::ANNOUNCE, query).await.map(drop)
+    }
+
+    /// Without a grace: whoever runs the queues is the only one, and says what it can run.
+    async fn sort_out(&self, _grace: Duration, limit: u32) -> StoreResult<SortedOut> {
+        let limit = i64::from(limit);
+        let statements = vec![
+            (statements::MARK_UNSERVED, query(statements::MARK_UNSERVED)),
+            (statements::SET_ASIDE, query(statements::SET_ASIDE).bind(limit)),
+            (statements::BRING_BACK, query(statements::BRING_BACK).bind(limit)),
+        ];
+        let answers = self.connections.write(Durability::Relaxed, statements).await?;
+        let [_, aside, back] = &answers[..] else {
+            return Err(classify(statements::BRING_BACK.name, sqlx::Error::RowNotFound));
+        };
+        let back = decode(statements::BRING_BACK, read::queues(&back.rows))?;
+        Ok(SortedOut { aside: aside.affected, back })
     }
 
     async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()> {

@@ -71,6 +71,15 @@ pub(super) fn reclaimed(rows: &[SqliteRow]) -> sqlx::Result<Vec<Reclaimed>> {
     Ok(counts.into_iter().map(reclaimed).collect())
 }
 
+/// Rows of `bring_back.sql`, summed by queue.
+pub(super) fn queues(rows: &[SqliteRow]) -> sqlx::Result<Vec<(String, u64)>> {
+    let mut counts: HashMap<String, u64> = HashMap::new();
+    for row in rows {
+        *counts.entry(row.try_get(0)?).or_default() += 1;
+    }
+    Ok(counts.into_iter().collect())
+}
+
 /// Rows of `promote.sql`, and the answer of `due.sql`.
 pub(super) fn promoted(promoted: &[SqliteRow], next: Option<i64>, now: i64) -> sqlx::Result<Promoted> {
     let mut queues = promoted.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>()?;

@@ -20,7 +20,9 @@ macro_rules! statements {
 }
 
 statements! {
+    ANNOUNCE = "announce"
     BEAT = "beat"
+    BRING_BACK = "bring_back"
     BURY = "bury"
     CLAIM = "claim"
     COUNTS = "counts"
@@ -31,6 +33,7 @@ statements! {
     INSTALLED = "installed"
     KEEPS_BOOKS = "keeps_books"
     MACHINES = "machines"
+    MARK_UNSERVED = "mark_unserved"
     PROBE = "probe"
     PROMOTE = "promote"
     RECLAIM = "reclaim"
@@ -39,6 +42,7 @@ statements! {
     RELEASE = "release"
     REMOVE = "remove"
     RETIRE = "retire"
+    SET_ASIDE = "set_aside"
     SETTLE = "settle"
     SWEEP_INSTANCES = "sweep_instances"
     SWEEP_WORKERS = "sweep_workers"

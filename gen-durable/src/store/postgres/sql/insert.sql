@@ -7,7 +7,11 @@
 insert into {schema}.instances (id, machine_id, step, state, queue, priority, eligible_at, status, trace_context)
 select
     b.id, b.machine_id, b.step, b.state::json, b.queue, b.priority, due.instant,
-    case when due.instant > now() then 'scheduled' else 'ready' end::{schema}.status,
+    case
+        when due.instant > now() then 'scheduled'
+        when b.machine_id = any(array(select m.id from {schema}.machines m where m.set_aside)) then 'blocked'
+        else 'ready'
+    end::{schema}.status,
     b.trace_context
 from unnest(
     $1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::bigint[], $8::timestamptz[],

@@ -16,7 +16,10 @@ with due as materialized (
 ),
 promoted as (
     update {schema}.instances i
-    set status = 'ready'
+    set status = case
+        when i.machine_id = any(array(select m.id from {schema}.machines m where m.set_aside)) then 'blocked'
+        else 'ready'
+    end::{schema}.status
     from due
     where i.ctid = due.address and due.wanted = $1
     returning i.queue

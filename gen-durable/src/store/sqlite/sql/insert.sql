@@ -14,7 +14,11 @@ select
     b.value ->> 4,
     b.value ->> 5,
     b.value ->> 6,
-    case when b.value ->> 6 > ?1 then 'scheduled' else 'ready' end,
+    case
+        when b.value ->> 6 > ?1 then 'scheduled'
+        when b.value ->> 1 in (select m.id from gen_durable_machines m where m.set_aside) then 'blocked'
+        else 'ready'
+    end,
     b.value ->> 7,
     ?1
 from json_each(?2) b
