@@ -19,11 +19,14 @@ const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// The most detached instances that may wait to be written.
 pub(super) const MAX_DETACHED: usize = 10_000;
 
+/// Where the answer to an insert goes.
+type Answer = oneshot::Sender<Result<(), Arc<StoreError>>>;
+
 /// An instance to be inserted, and who waits for it.
 struct Order {
     instance: NewInstance,
     /// Nobody, if it is detached.
-    answer: Option<oneshot::Sender<Result<(), Arc<StoreError>>>>,
+    answer: Option<Answer>,
 }
 
 /// Where single inserts are put.
@@ -155,11 +158,7 @@ fn next_batch(waiting: &mut VecDeque<Order>) -> Vec<Order> {
 }
 
 /// Tells whoever waits, and whoever may run the rows.
-fn settle(
-    core: &Core,
-    instances: Vec<NewInstance>,
-    answers: Vec<Option<oneshot::Sender<Result<(), Arc<StoreError>>>>>,
-) {
+fn settle(core: &Core, instances: Vec<NewInstance>, answers: Vec<Option<Answer>>) {
     let mut queues: Vec<(Arc<str>, usize)> = Vec::new();
     for instance in &instances {
         if instance.start.is_now() {
