@@ -205,10 +205,15 @@ pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) ->
     }
     match core.store.release(lease.id(), &held).await {
         Ok(count) => {
+            if count < held.len() as u64 {
+                // Somebody's transaction holds one.
+                lease.doubt();
+            }
             core.pokes.tell(crate::store::Poke::Queue(queue.into()));
             count
         }
         Err(error) => {
+            lease.doubt();
             core.events
                 .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
             0

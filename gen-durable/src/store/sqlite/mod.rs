@@ -32,8 +32,8 @@ use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
     ClaimRequest, Claimed, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
-    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, Tenure, WorkerBeat,
-    delay_micros,
+    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, Tenure,
+    WorkerBeat, delay_micros,
 };
 
 /// For how long a dead worker's row stays, for people who look.
