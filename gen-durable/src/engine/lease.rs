@@ -109,8 +109,12 @@ impl Lease {
     pub(super) fn close_claim(&self, claim: i64, rows: impl Iterator<Item = Held>) {
         let mut holdings = lock(&self.holdings);
         holdings.open_claims.remove(&claim);
-        if !self.is_lost() {
-            holdings.rows.extend(rows.map(|held| (held.id, Holding { held, phase: Phase::Buffered })));
+        for held in rows.take_while(|_| !self.is_lost()) {
+            let before = holdings.rows.insert(held.id, Holding { held, phase: Phase::Buffered });
+            // A crash of the database lost the earlier claim of this row, so it is here once more.
+            if let Some(Holding { phase: Phase::Running(step), .. }) = before {
+                step.abort();
+            }
         }
         drop(holdings);
         self.changed.notify_waiters();
@@ -315,6 +319,18 @@ mod tests {
         lease.reconcile(&lease.rows(), &[]);
         assert!(registration.handle().is_aborted());
         assert!(!lease.hand_over(held(1, 1)), "its outcome has nowhere to go");
+    }
+
+    #[test]
+    fn a_step_whose_row_was_claimed_once_more_is_told_to_stop() {
+        let lease = lease_with(&[held(1, 1)]);
+        let (step, registration) = AbortHandle::new_pair();
+        assert!(lease.start(held(1, 1), step));
+        let claim = lease.open_claim();
+        lease.close_claim(claim, [held(1, claim)].into_iter());
+        assert!(registration.handle().is_aborted());
+        assert!(!lease.hand_over(held(1, 1)), "its outcome has nowhere to go");
+        assert_eq!(lease.rows(), HashSet::from([held(1, claim)]));
     }
 
     #[test]
