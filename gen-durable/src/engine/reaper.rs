@@ -153,44 +153,49 @@ impl Watch {
 /// that stands still for two beats. Where there are no leases, the claims of all earlier workers, at once.
 pub(super) async fn take_back(core: Arc<Core>) {
     let mut outage = Outage::of("taking back claims", &core.events);
+    let mut buried = false;
     loop {
-        match try_take_back(&core).await {
+        match try_take_back(&core, &mut buried).await {
             Ok(()) => return,
             Err(error) => tokio::time::sleep(outage.failed(&error)).await,
         }
     }
 }
 
-async fn try_take_back(core: &Core) -> StoreResult<()> {
+async fn try_take_back(core: &Core, buried: &mut bool) -> StoreResult<()> {
     let me = core.lease().id();
-    if !core.store.has_leases() {
-        // This engine alone has the right to run queues: whoever had it before is gone.
-        let others = core.store.workers().await?.into_iter().filter(|worker| worker.id < me);
-        bury_and_reclaim(core, others).await?;
-        return sort_out(core).await;
-    }
-    // What was set aside while no node ran it is wanted from now on.
-    sort_out(core).await?;
     let namesakes = |workers: Vec<WorkerBeat>| {
         workers.into_iter().filter(|worker| {
             worker.id < me && worker.engine == core.options.name && worker.node == core.options.node
         })
     };
-    let before: Vec<WorkerBeat> = namesakes(core.store.workers().await?).collect();
-    if before.is_empty() {
-        return Ok(());
+    if !core.store.has_leases() {
+        // This engine alone has the right to run queues: whoever had it before is gone.
+        for worker in core.store.workers().await?.into_iter().filter(|worker| worker.id < me) {
+            *buried |= core.store.bury(worker.id, worker.beat).await?;
+        }
+        reclaim_at_start(core, *buried).await?;
+        return sort_out(core).await;
     }
-    // Two beats, and time for the second one to arrive.
-    tokio::time::sleep(core.options.heartbeat * 5 / 2).await;
-    let still = namesakes(core.store.workers().await?).filter(|worker| before.contains(worker));
-    bury_and_reclaim(core, still).await
+    // What was set aside while no node ran it is wanted from now on.
+    sort_out(core).await?;
+    // Two beats, and time for the second one to arrive; watched closely, so that an outage in between shows.
+    let (silence, every) = (core.options.heartbeat * 5 / 2, core.options.heartbeat / 2);
+    let before: Vec<WorkerBeat> = namesakes(core.store.workers().await?).collect();
+    let mut silent = before.clone();
+    let mut watch = Watch::default();
+    while !silent.is_empty() {
+        for worker in watch.look(silent, Instant::now(), silence, every) {
+            *buried |= core.store.bury(worker.id, worker.beat).await?;
+        }
+        tokio::time::sleep(every).await;
+        // One that has beaten is alive, whatever becomes of it later.
+        silent = namesakes(core.store.workers().await?).filter(|worker| before.contains(worker)).collect();
+    }
+    reclaim_at_start(core, *buried).await
 }
 
-async fn bury_and_reclaim(core: &Core, workers: impl Iterator<Item = WorkerBeat>) -> StoreResult<()> {
-    let mut buried = false;
-    for worker in workers {
-        buried |= core.store.bury(worker.id, worker.beat).await?;
-    }
+async fn reclaim_at_start(core: &Core, buried: bool) -> StoreResult<()> {
     if buried {
         for (queue, count) in reclaim(core).await?.1 {
             core.events.emit(Event::ClaimsReclaimedAtStart { count, queue });
