@@ -13,7 +13,7 @@ use crate::telemetry::Event;
 /// A buffered row that waited this long shows that too much is claimed ahead.
 const SLUGGISH: Duration = Duration::from_millis(250);
 /// A buffered row that waited this long is handed back, for a node that has a slot.
-pub(super) const FORSAKEN: Duration = Duration::from_secs(1);
+const FORSAKEN: Duration = Duration::from_secs(1);
 
 /// A claimed row, under the lease that claimed it.
 pub(super) struct Ticket {
@@ -47,6 +47,14 @@ struct State {
     starved: bool,
     /// Claims up to this number are not judged again for having waited.
     judged: i64,
+}
+
+impl State {
+    /// When the row that has waited longest has waited too long. Those that run ahead are new, and before it.
+    fn forsaken_at(&self) -> Option<Instant> {
+        let oldest = self.buffer.iter().find(|ticket| ticket.ran_ahead == 0).or(self.buffer.front());
+        oldest.map(|ticket| ticket.claimed_at + FORSAKEN)
+    }
 }
 
 /// What a runner does next.
@@ -95,7 +103,7 @@ impl Queue {
     /// How many rows to claim now; `None` when there is no need.
     pub(super) fn demand(&self) -> Option<u32> {
         let state = lock(&self.state);
-        let free = self.concurrency - state.running;
+        let free = self.concurrency.saturating_sub(state.running);
         let buffered = u32::try_from(state.buffer.len()).unwrap_or(u32::MAX);
         let room = free + state.prefetch;
         let demand = room.saturating_sub(buffered);
@@ -107,7 +115,7 @@ impl Queue {
     /// Whether slots are left beyond the rows that wait for one.
     pub(super) fn has_room_for(&self, rows: usize) -> bool {
         let state = lock(&self.state);
-        state.buffer.len() + rows <= (self.concurrency - state.running) as usize
+        state.buffer.len() + rows <= (self.concurrency.saturating_sub(state.running)) as usize
     }
 
     /// A claim begins: pokes from now on are about rows that it may not see.
@@ -139,7 +147,7 @@ impl Queue {
     /// Takes slots for the rows that wait: this many runners are to be started.
     pub(super) fn take_slots(&self) -> u32 {
         let mut state = lock(&self.state);
-        let free = self.concurrency - state.running;
+        let free = self.concurrency.saturating_sub(state.running);
         let taken = free.min(u32::try_from(state.buffer.len()).unwrap_or(u32::MAX));
         state.running += taken;
         taken
@@ -196,10 +204,28 @@ impl Queue {
         lock(&self.state).buffer.drain(..).collect()
     }
 
+    /// Takes the rows out of the buffer that were charged with a crash before and find no slot, and stops claiming
+    /// ahead. They, or others that a claim passed over, are still due.
+    pub(super) fn drain_charged(&self) -> Vec<Ticket> {
+        let mut state = lock(&self.state);
+        state.prefetch = 0;
+        state.starved = false;
+        state.hungry = true;
+        // Runners that hold a slot already take rows from the front.
+        let free = self.concurrency as usize;
+        let (charged, kept) = state
+            .buffer
+            .drain(..)
+            .enumerate()
+            .partition::<Vec<_>, _>(|(place, ticket)| *place >= free && ticket.row.crashes > 0);
+        state.buffer.extend(kept.into_iter().map(|(_, ticket)| ticket));
+        charged.into_iter().map(|(_, ticket)| ticket).collect()
+    }
+
     /// Takes the rows out of the buffer that have waited too long for a slot.
     pub(super) fn forsaken(&self) -> Vec<Ticket> {
         let mut state = lock(&self.state);
-        if state.buffer.front().is_none_or(|ticket| ticket.claimed_at.elapsed() < FORSAKEN) {
+        if state.forsaken_at().is_none_or(|at| Instant::now() < at) {
             return Vec::new();
         }
         state.prefetch = 0;
@@ -207,9 +233,9 @@ impl Queue {
         state.buffer.drain(..).collect()
     }
 
-    /// Whether rows wait in the buffer.
-    pub(super) fn has_buffered(&self) -> bool {
-        !lock(&self.state).buffer.is_empty()
+    /// When the rows in the buffer, if there are any, have waited too long.
+    pub(super) fn forsaken_at(&self) -> Option<Instant> {
+        lock(&self.state).forsaken_at()
     }
 
     pub(super) fn running(&self) -> u32 {

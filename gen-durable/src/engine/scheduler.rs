@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::core::Core;
 use super::executor;
 use super::lease::Lease;
-use super::queue::{FORSAKEN, Queue, Ticket, Turn};
+use super::queue::{Queue, Ticket, Turn};
 use crate::store::{ClaimRequest, Held, SOLO_CRASHES, StoreResult};
 use crate::telemetry::{Event, Outage};
 
@@ -50,10 +50,9 @@ pub(super) async fn run(core: Arc<Core>, queue: Arc<Queue>) {
             continue;
         }
         let forsaken = async {
-            if queue.has_buffered() {
-                tokio::time::sleep(FORSAKEN).await;
-            } else {
-                std::future::pending::<()>().await;
+            match queue.forsaken_at() {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
             }
         };
         tokio::select! {
@@ -81,6 +80,40 @@ fn demand(core: &Core, queue: &Queue, lease: &Lease) -> Option<u32> {
 
 async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand: u32) -> StoreResult<usize> {
     queue.claim_begins();
+    let tickets = fetch(core, queue, lease, demand).await?;
+    let count = tickets.len();
+    if is_suspect(&tickets) && !core.solo.0.swap(true, Ordering::AcqRel) {
+        let ran = run_alone(core, queue, lease, tickets).await;
+        core.solo.0.store(false, Ordering::Release);
+        core.queues.iter().for_each(|queue| queue.poke());
+        return ran.map(|()| count);
+    }
+    if is_suspect(&tickets) || core.solo.is_on() {
+        // Another row needs the node for itself.
+        hand_back(core, &queue.name, tickets).await;
+        return Ok(count);
+    }
+    let unsafe_ahead = tickets.iter().any(|ticket| ticket.row.crashes > 0 || ticket.row.left_suspects);
+    queue.claim_brought(tickets, demand);
+    if unsafe_ahead {
+        // Processes died lately. A row that was charged with that is not to be charged again for having waited
+        // here when the next one dies: what finds no slot goes back, and nothing is claimed ahead for now.
+        start_runners(core, queue);
+        hand_back(core, &queue.name, queue.drain_charged()).await;
+    }
+    if core.events.wanted(tracing::Level::TRACE) {
+        core.events.emit(queue.saturation());
+    }
+    Ok(count)
+}
+
+/// Whether this is a row that must run alone; claims bring such a row only by itself.
+fn is_suspect(tickets: &[Ticket]) -> bool {
+    matches!(tickets, [ticket] if ticket.row.crashes >= SOLO_CRASHES)
+}
+
+/// Claims rows.
+async fn fetch(core: &Core, queue: &Queue, lease: &Arc<Lease>, demand: u32) -> StoreResult<Vec<Ticket>> {
     let claim = lease.open_claim();
     let request = ClaimRequest {
         worker: lease.id(),
@@ -107,29 +140,8 @@ async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand:
         });
     }
     let claimed_at = Instant::now();
-    let mut tickets: Vec<Ticket> = rows
-        .into_iter()
-        .map(|row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at, ran_ahead: 0 })
-        .collect();
-    let suspect = matches!(&tickets[..], [ticket] if ticket.row.crashes >= SOLO_CRASHES);
-    if suspect && !core.solo.0.swap(true, Ordering::AcqRel) {
-        if let Some(ticket) = tickets.pop() {
-            run_alone(core, queue, ticket).await;
-        }
-        core.solo.0.store(false, Ordering::Release);
-        core.queues.iter().for_each(|queue| queue.poke());
-        return Ok(count);
-    }
-    if suspect || core.solo.is_on() {
-        // Another row needs the node for itself.
-        hand_back(core, &queue.name, tickets).await;
-        return Ok(count);
-    }
-    queue.claim_brought(tickets, demand);
-    if core.events.wanted(tracing::Level::TRACE) {
-        core.events.emit(queue.saturation());
-    }
-    Ok(count)
+    let ticket = |row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at, ran_ahead: 0 };
+    Ok(rows.into_iter().map(ticket).collect())
 }
 
 /// Starts a runner for each row that waits and finds a slot.
@@ -172,53 +184,89 @@ pub(super) fn run_ahead(core: &Arc<Core>, ticket: Ticket) {
 }
 
 /// Runs a row that crashed twice with nothing else on this node, so that it takes no other row with it
-/// when it ends the process again. Waits for the steps that run; hands the buffered rows back.
-async fn run_alone(core: &Arc<Core>, queue: &Arc<Queue>, ticket: Ticket) {
-    for other in &core.queues {
-        hand_back(core, &other.name, other.drain_buffer()).await;
+/// when it ends the process again. Hands the buffered rows back, and waits for the steps that run.
+///
+/// The row waits in its queue meanwhile: a step that ends the process now must not be charged to it.
+async fn run_alone(
+    core: &Arc<Core>,
+    queue: &Arc<Queue>,
+    lease: &Arc<Lease>,
+    mut suspect: Vec<Ticket>,
+) -> StoreResult<()> {
+    if lease.count() > 1 {
+        hand_back(core, &queue.name, suspect).await;
+        for other in &core.queues {
+            hand_back(core, &other.name, other.drain_buffer()).await;
+        }
+        if !idle(core, lease).await {
+            return Ok(());
+        }
+        suspect = fetch(core, queue, lease, 1).await?;
+        if !is_suspect(&suspect) {
+            // Another node has it; this one goes on with what comes next.
+            queue.claim_brought(suspect, 1);
+            return Ok(());
+        }
     }
+    if core.is_stopping() || !lease.is_fresh(core.options.lease_ttl) {
+        hand_back(core, &queue.name, suspect).await;
+        return Ok(());
+    }
+    for ticket in suspect {
+        queue.take_slot();
+        executor::run(core, &ticket).await;
+        queue.give_up_slot();
+    }
+    idle(core, lease).await;
+    Ok(())
+}
+
+/// Waits until nothing is held under this lease; false when the engine stops.
+async fn idle(core: &Core, lease: &Lease) -> bool {
     tokio::select! {
-        () = ticket.lease.shrinks_to(1) => {}
-        () = core.stopped() => {}
-    }
-    if core.is_stopping() {
-        hand_back(core, &queue.name, vec![ticket]).await;
-        return;
-    }
-    queue.take_slot();
-    executor::run(core, &ticket).await;
-    queue.give_up_slot();
-    tokio::select! {
-        () = ticket.lease.shrinks_to(0) => {}
-        () = core.stopped() => {}
+        () = lease.shrinks_to(0) => !core.is_stopping(),
+        () = core.stopped() => false,
     }
 }
 
 /// Hands rows back to their queue without charging them. What cannot be handed back now is found by the
 /// next heartbeat, or returns when the lease ends.
 pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) -> u64 {
-    let Some(first) = tickets.first() else { return 0 };
-    let lease = Arc::clone(&first.lease);
-    let held: Vec<Held> = tickets.iter().map(|ticket| ticket.row.held()).collect();
-    for row in &held {
-        lease.forget(*row);
-    }
-    match core.store.release(lease.id(), &held).await {
-        Ok(count) => {
-            if count < held.len() as u64 {
-                // Somebody's transaction holds one.
-                lease.doubt();
+    let mut released = 0;
+    for (lease, held) in by_lease(&tickets) {
+        match core.store.release(lease.id(), &held).await {
+            Ok(count) => {
+                released += count;
+                if count < held.len() as u64 {
+                    // Somebody's transaction holds one.
+                    lease.doubt();
+                }
             }
-            core.pokes.tell(crate::store::Poke::Queue(queue.into()));
-            count
-        }
-        Err(error) => {
-            lease.doubt();
-            core.events
-                .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
-            0
+            Err(error) => {
+                lease.doubt();
+                core.events
+                    .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
+            }
         }
     }
+    if released > 0 {
+        core.pokes.tell(crate::store::Poke::Queue(queue.into()));
+    }
+    released
+}
+
+/// Takes rows out of their leases, those of each lease together: after a fencing, rows of two may wait in one
+/// buffer. What an ended lease held is not handed back: others have it, or will.
+fn by_lease(tickets: &[Ticket]) -> Vec<(Arc<Lease>, Vec<Held>)> {
+    let mut groups: Vec<(Arc<Lease>, Vec<Held>)> = Vec::new();
+    for Ticket { lease, row, .. } in tickets.iter().filter(|ticket| !ticket.lease.is_lost()) {
+        lease.forget(row.held());
+        match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, lease)) {
+            Some((_, held)) => held.push(row.held()),
+            None => groups.push((Arc::clone(lease), vec![row.held()])),
+        }
+    }
+    groups
 }
 
 /// The floor of discovery: rarer while nothing is found, with jitter so that nodes do not march in step.

@@ -99,6 +99,8 @@ pub struct Claimed {
     pub crashes: u32,
     /// W3C `traceparent` of whoever inserted it.
     pub trace_context: Option<String>,
+    /// Whether its claim passed over rows that run alone.
+    pub left_suspects: bool,
 }
 
 impl Claimed {

@@ -28,6 +28,7 @@ pub(super) fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result
         failures: count(row, 6)?,
         crashes: count(row, 7)?,
         trace_context: row.try_get(8)?,
+        left_suspects: row.try_get(9)?,
     })
 }
 

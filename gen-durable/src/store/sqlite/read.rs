@@ -32,6 +32,7 @@ pub(super) fn claimed(rows: &[SqliteRow], queue: &Arc<str>, claim: i64) -> sqlx:
             failures: count(row, 6)?,
             crashes: count(row, 7)?,
             trace_context: row.try_get(8)?,
+            left_suspects: row.try_get::<i64, _>(11)? != 0,
         };
         claimed.push((urgency, row));
     }

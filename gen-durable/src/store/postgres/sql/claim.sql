@@ -48,6 +48,7 @@ taken as (
     returning i.*
 )
 select
-    t.id, t.machine_id, t.step, t.state::text, t.revision, t.attempt, t.failures, t.crashes, t.trace_context
+    t.id, t.machine_id, t.step, t.state::text, t.revision, t.attempt, t.failures, t.crashes, t.trace_context,
+    t.crashes < $6 and exists (select from picked where picked.crashes >= $6) as left_suspects
 from taken t
 order by t.priority, t.eligible_at

@@ -30,4 +30,5 @@ where rowid in (
     )
     and exists (select 1 from gen_durable_workers w where w.id = ?1 and not w.dead)
 returning
-    id, machine_id, step, state, revision, attempt, failures, crashes, trace_context, priority, eligible_at
+    id, machine_id, step, state, revision, attempt, failures, crashes, trace_context, priority, eligible_at,
+    crashes < ?6 and exists (select 1 from picked p where p.crashes >= ?6)
