@@ -100,7 +100,12 @@ impl Bed {
     /// An engine for this test: a name of its own, no discovered jobs, and a lease of 1.5 s, so that what a
     /// lease decides is decided soon.
     pub fn engine(&self) -> EngineBuilder {
-        for_tests(Engine::postgres(self.pool.clone()))
+        Self::engine_on(self.pool.clone())
+    }
+
+    /// The same on another way to the database.
+    pub fn engine_on(pool: PgPool) -> EngineBuilder {
+        for_tests(Engine::postgres(pool))
     }
 }
 

@@ -11,10 +11,16 @@ mod cluster;
 mod database;
 #[cfg(doctest)]
 mod guides;
+mod process;
+mod proxy;
 mod server;
 mod sqlite_bed;
+mod wait;
 
 pub use bed::{Bed, TestClock};
 pub use database::Database;
+pub use process::{Process, end_with_parent};
+pub use proxy::Proxy;
 pub use server::{Server, ServerOptions};
 pub use sqlite_bed::SqliteBed;
+pub use wait::{until, until_within};

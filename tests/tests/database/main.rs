@@ -1,6 +1,10 @@
 //! The tests that need a database, in one binary so that everything links once.
 
+mod attempts;
 mod conformance;
+mod crash;
+mod errors;
+mod fleet;
 mod harness;
 mod ingest;
 mod jobs;
