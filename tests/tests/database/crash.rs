@@ -52,10 +52,7 @@ async fn kill_at_random(count: usize, names: &[&str]) {
          crash, {alone} ran alone, the most crashes of one were {most}",
         began.elapsed()
     );
-    assert_eq!(
-        number(&bed.pool, "select deadlocks from pg_stat_database where datname = current_database()").await,
-        0
-    );
+    assert_eq!(fleet::deadlocks(&bed.pool).await, 0);
 }
 
 async fn committed(pool: &sqlx::PgPool) -> i64 {

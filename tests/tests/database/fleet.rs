@@ -2,6 +2,7 @@
 
 use std::env;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use gen_durable::prelude::*;
@@ -95,7 +96,9 @@ pub(crate) mod errand {
         Nothing,
         /// Waits until the node lets it go; on nodes without such a gate, for ever.
         Hold,
-        /// Keeps its thread for that many milliseconds, without awaiting anything.
+        /// Takes that many milliseconds.
+        Work(u64),
+        /// Keeps its thread for that many milliseconds, without awaiting anything; on nodes with a gate, holds.
         Block(u64),
         /// Ends the process.
         Abort,
@@ -134,33 +137,43 @@ pub(crate) mod errand {
         pub(crate) gate: Option<Arc<Semaphore>>,
     }
 
+    /// How many steps run in this process.
+    static RUNNING: AtomicI64 = AtomicI64::new(0);
+
     impl Errands {
-        async fn note(&self, id: InstanceId, what: &str) -> Result<(), StepError> {
-            sqlx::query("insert into starts (id, node, what) values ($1, $2, $3)")
-                .bind(id.as_uuid())
-                .bind(&self.node)
-                .bind(what)
-                .execute(&self.pool)
-                .await?;
+        async fn note<S: gen_durable::State>(&self, cx: &Context<S>, what: &str) -> Result<(), StepError> {
+            note(&self.pool, cx.id(), &self.node, what, cx.crashes().into()).await?;
             Ok(())
         }
 
-        async fn carry_out(&self, id: InstanceId, does: Does) -> Result<String, StepError> {
-            self.note(id, "step").await?;
+        async fn carry_out<S: gen_durable::State>(
+            &self,
+            does: Does,
+            cx: &Context<S>,
+        ) -> Result<String, StepError> {
+            let mut running = Running::here(self, cx.id());
+            self.note(cx, "step").await?;
             match does {
                 Does::Nothing => {}
-                Does::Hold => match &self.gate {
-                    Some(gate) => gate.acquire().await?.forget(),
-                    None => std::future::pending().await,
-                },
-                Does::Block(millis) => std::thread::sleep(Duration::from_millis(millis)),
+                Does::Work(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
                 Does::Abort | Does::AbortTwice => std::process::abort(),
+                Does::Hold | Does::Block(_) if self.gate.is_some() => {
+                    self.gate.as_ref().expect("just seen").acquire().await?.forget();
+                }
+                Does::Hold => std::future::pending().await,
+                Does::Block(millis) => std::thread::sleep(Duration::from_millis(millis)),
             }
+            running.ended = true;
             Ok(self.node.clone())
         }
 
-        async fn fail(&self, id: InstanceId, does: Does, error: &StepError) -> Result<String, StepError> {
-            self.note(id, &format!("error: {error}")).await?;
+        async fn fail<S: gen_durable::State>(
+            &self,
+            does: Does,
+            error: &StepError,
+            cx: &Context<S>,
+        ) -> Result<String, StepError> {
+            self.note(cx, &format!("error: {error}")).await?;
             if does == Does::AbortTwice {
                 std::process::abort();
             }
@@ -168,17 +181,55 @@ pub(crate) mod errand {
         }
     }
 
+    async fn note(pool: &PgPool, id: InstanceId, node: &str, what: &str, crashes: i64) -> sqlx::Result<()> {
+        let beside = RUNNING.load(Ordering::SeqCst) - 1;
+        sqlx::query("insert into starts (id, node, what, crashes, beside) values ($1, $2, $3, $4, $5)")
+            .bind(id.as_uuid())
+            .bind(node)
+            .bind(what)
+            .bind(crashes)
+            .bind(beside)
+            .execute(pool)
+            .await
+            .map(drop)
+    }
+
+    /// A step that runs; notes when it is told to stop.
+    struct Running {
+        pool: PgPool,
+        node: String,
+        id: InstanceId,
+        ended: bool,
+    }
+
+    impl Running {
+        fn here(errands: &Errands, id: InstanceId) -> Self {
+            RUNNING.fetch_add(1, Ordering::SeqCst);
+            Self { pool: errands.pool.clone(), node: errands.node.clone(), id, ended: false }
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            if !self.ended {
+                let (pool, node, id) = (self.pool.clone(), self.node.clone(), self.id);
+                tokio::spawn(async move { note(&pool, id, &node, "told to stop", 0).await });
+            }
+        }
+    }
+
     impl ErrandSteps for Errands {
         async fn run(&self, s: Run, cx: &mut Context<Run>) -> StepResult<Run> {
-            Ok(cx.done(self.carry_out(cx.id(), s.does).await?))
+            Ok(cx.done(self.carry_out(s.does, cx).await?))
         }
 
         async fn on_run_error(&self, s: Run, error: StepError, cx: &mut Context<Run>) -> StepResult<Run> {
-            Ok(cx.stop(self.fail(cx.id(), s.does, &error).await?))
+            Ok(cx.stop(self.fail(s.does, &error, cx).await?))
         }
 
         async fn thrice(&self, s: Thrice, cx: &mut Context<Thrice>) -> StepResult<Thrice> {
-            Ok(cx.done(self.carry_out(cx.id(), s.does).await?))
+            Ok(cx.done(self.carry_out(s.does, cx).await?))
         }
 
         async fn on_thrice_error(
@@ -187,15 +238,15 @@ pub(crate) mod errand {
             error: StepError,
             cx: &mut Context<Thrice>,
         ) -> StepResult<Thrice> {
-            Ok(cx.stop(self.fail(cx.id(), s.does, &error).await?))
+            Ok(cx.stop(self.fail(s.does, &error, cx).await?))
         }
 
         async fn once(&self, s: Once, cx: &mut Context<Once>) -> StepResult<Once> {
-            Ok(cx.done(self.carry_out(cx.id(), s.does).await?))
+            Ok(cx.done(self.carry_out(s.does, cx).await?))
         }
 
         async fn on_once_error(&self, s: Once, error: StepError, cx: &mut Context<Once>) -> StepResult<Once> {
-            Ok(cx.stop(self.fail(cx.id(), s.does, &error).await?))
+            Ok(cx.stop(self.fail(s.does, &error, cx).await?))
         }
     }
 }
@@ -217,7 +268,9 @@ pub(crate) async fn journaled(database: Database) -> Bed {
             seq bigint generated always as identity primary key,
             id uuid not null,
             node text not null,
-            what text not null
+            what text not null,
+            crashes bigint not null,
+            beside bigint not null
         );
         create function note_outcome() returns trigger language plpgsql as $$
         begin
@@ -278,6 +331,22 @@ pub(crate) async fn starts(pool: &PgPool, id: InstanceId) -> i64 {
         .unwrap()
 }
 
+/// How many deadlocks there were.
+pub(crate) async fn deadlocks(pool: &PgPool) -> i64 {
+    number(pool, "select deadlocks from pg_stat_database where datname = current_database()").await
+}
+
+/// How often something was noted of an instance on a node: `step`, `told to stop`, or `error: ...`.
+pub(crate) async fn noted(pool: &PgPool, id: InstanceId, node: &str, what: &str) -> i64 {
+    sqlx::query_scalar("select count(*) from starts where id = $1 and node = $2 and what = $3")
+        .bind(id.as_uuid())
+        .bind(node)
+        .bind(what)
+        .fetch_one(pool)
+        .await
+        .unwrap()
+}
+
 /// The status of an instance, and what it was charged with.
 pub(crate) async fn row(pool: &PgPool, id: InstanceId) -> (String, i32, i32) {
     sqlx::query_as("select status::text, attempt, crashes from gen_durable.instances where id = $1")
@@ -291,9 +360,11 @@ pub(crate) async fn row(pool: &PgPool, id: InstanceId) -> (String, i32, i32) {
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     pub(crate) name: String,
+    /// Name of the engine: one for all processes, as a deployment has.
+    pub(crate) engine: String,
+    pub(crate) max_crashes: u32,
     pub(crate) slots: u32,
     pub(crate) lease: Duration,
-    /// A tenth of it or less of the lease.
     pub(crate) heartbeat: Duration,
 }
 
@@ -302,6 +373,8 @@ impl Node {
     pub(crate) fn named(name: &str) -> Self {
         Self {
             name: name.into(),
+            engine: "fleet".into(),
+            max_crashes: 20,
             slots: 20,
             lease: Duration::from_secs(2),
             heartbeat: Duration::from_millis(100),
@@ -323,6 +396,8 @@ impl Node {
         let mut child = bed.database.child("fleet::child_runs_a_node").unwrap();
         child
             .env("FLEET_NODE", &self.name)
+            .env("FLEET_ENGINE", &self.engine)
+            .env("FLEET_MAX_CRASHES", self.max_crashes.to_string())
             .env("FLEET_SLOTS", self.slots.to_string())
             .env("FLEET_LEASE", self.lease.as_millis().to_string())
             .env("FLEET_HEARTBEAT", self.heartbeat.as_millis().to_string());
@@ -334,6 +409,7 @@ impl Node {
         let errands = Errands { node: self.name.clone(), pool: bed.pool.clone(), gate };
         bed.engine()
             .node(&self.name)
+            .max_crashes(self.max_crashes)
             .queue("legs", self.slots)
             .queue("errands", self.slots)
             .lease_ttl(self.lease)
@@ -352,12 +428,13 @@ async fn child_runs_a_node() {
     let millis = |name: &str| Duration::from_millis(number(name).into());
     let node = Node {
         name: env::var("FLEET_NODE").unwrap(),
+        engine: env::var("FLEET_ENGINE").unwrap(),
+        max_crashes: number("FLEET_MAX_CRASHES"),
         slots: number("FLEET_SLOTS"),
         lease: millis("FLEET_LEASE"),
         heartbeat: millis("FLEET_HEARTBEAT"),
     };
-    // One engine name for all processes, as a deployment has.
-    let engine = node.engine(&Bed::of_parent(), None).name("fleet").start().await.unwrap();
+    let engine = node.engine(&Bed::of_parent(), None).name(&node.engine).start().await.unwrap();
     // Until killed.
     std::future::pending::<()>().await;
     drop(engine);

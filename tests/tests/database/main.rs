@@ -1,14 +1,19 @@
 //! The tests that need a database, in one binary so that everything links once.
 
-mod attempts;
 mod conformance;
 mod crash;
-mod errors;
 mod fleet;
+mod freeze;
 mod harness;
 mod ingest;
 mod jobs;
+mod listening;
+mod nodes;
+mod outage;
 mod payloads;
+mod poison;
+mod pools;
+mod replies;
 mod running;
 mod sqlite;
 mod store;
