@@ -25,7 +25,7 @@ enum Phase {
     Buffered,
     /// Its step runs, and is told to stop through this.
     Running(AbortHandle),
-    /// Its outcome is on the way to the store.
+    /// Its outcome, or the word that it is handed back unfinished, is on the way to the store.
     Handed,
 }
 
@@ -146,7 +146,7 @@ impl Lease {
         self.enter(held, Phase::Running(step))
     }
 
-    /// Notes that a row's outcome is on its way; false if the row is not held any longer.
+    /// Notes that a row's outcome, or its return, is on its way; false if the row is not held any longer.
     pub(super) fn hand_over(&self, held: Held) -> bool {
         self.enter(held, Phase::Handed)
     }

@@ -248,6 +248,8 @@ pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) ->
                     .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
             }
         }
+        // Not before: a shutdown waits for it.
+        held.into_iter().for_each(|held| lease.forget(held));
     }
     if released > 0 {
         core.pokes.tell(crate::store::Poke::Queue(queue.into()));
@@ -255,12 +257,14 @@ pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) ->
     released
 }
 
-/// Takes rows out of their leases, those of each lease together: after a fencing, rows of two may wait in one
-/// buffer. What an ended lease held is not handed back: others have it, or will.
+/// The rows that are still held, those of each lease together: after a fencing, rows of two may wait in one buffer.
+/// What an ended lease held is not handed back: others have it, or will.
 fn by_lease(tickets: &[Ticket]) -> Vec<(Arc<Lease>, Vec<Held>)> {
     let mut groups: Vec<(Arc<Lease>, Vec<Held>)> = Vec::new();
-    for Ticket { lease, row, .. } in tickets.iter().filter(|ticket| !ticket.lease.is_lost()) {
-        lease.forget(row.held());
+    for Ticket { lease, row, .. } in tickets {
+        if !lease.hand_over(row.held()) {
+            continue;
+        }
         match groups.iter_mut().find(|(known, _)| Arc::ptr_eq(known, lease)) {
             Some((_, held)) => held.push(row.held()),
             None => groups.push((Arc::clone(lease), vec![row.held()])),
