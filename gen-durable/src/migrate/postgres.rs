@@ -1,7 +1,8 @@
 //! The schema in PostgreSQL.
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::PgPool;
-use sqlx::{AssertSqlSafe, PgConnection, raw_sql};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, raw_sql};
 
 use super::{Migration, admits_code, migration};
 use crate::error::Error;
@@ -91,7 +92,8 @@ impl Migrations<'_> {
     /// [`Error::Option`] for a name that cannot be a schema's; [`Error::Store`] when the database refuses.
     pub async fn up(&self, pool: &PgPool) -> Result<(), Error> {
         let schema = Schema::new(self.schema)?;
-        let mut transaction = pool.begin().await.map_err(failed)?;
+        let mut connection = own_connection(pool).await?;
+        let mut transaction = connection.begin().await.map_err(failed)?;
         lock(&mut transaction, &schema).await?;
         if !exists(&mut transaction, &schema).await? {
             run(&mut transaction, schema.put_into("create schema {schema}")).await?;
@@ -117,7 +119,8 @@ impl Migrations<'_> {
     pub async fn down(&self, pool: &PgPool, version: u32) -> Result<(), Error> {
         let schema = Schema::new(self.schema)?;
         let target = i32::try_from(version).unwrap_or(i32::MAX);
-        let mut transaction = pool.begin().await.map_err(failed)?;
+        let mut connection = own_connection(pool).await?;
+        let mut transaction = connection.begin().await.map_err(failed)?;
         lock(&mut transaction, &schema).await?;
         if !keeps_books(&mut transaction, &schema).await? {
             return Ok(());
@@ -193,6 +196,12 @@ pub(crate) fn admits(installed: i32, oldest_code: i32) -> Result<(), String> {
         ));
     }
     admits_code(installed, oldest_code, CODE)
+}
+
+/// A connection that is closed when it drops. One of the pool's would go back to it, and when the driver's `begin`
+/// is dropped on the way (sqlx 0.9.0), the next one to borrow it would find itself in that transaction.
+async fn own_connection(pool: &PgPool) -> Result<PgConnection, Error> {
+    pool.acquire().await.map(PoolConnection::detach).map_err(failed)
 }
 
 /// Lets one migration of a schema run at a time, until the transaction ends.

@@ -1,4 +1,9 @@
 //! The tests that need a database, in one binary so that everything links once.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "in helpers of tests, too, a panic is a failure"
+)]
 
 mod conformance;
 mod crash;

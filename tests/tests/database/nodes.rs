@@ -147,6 +147,29 @@ async fn rows_of_a_node_that_stops_are_taken_at_once_and_uncharged() {
     other.shutdown().await;
 }
 
+/// R52: a shutdown under load returns only when nothing is claimed any longer, and nothing is charged for it.
+#[tokio::test]
+async fn a_shutdown_under_load_leaves_no_row_claimed() {
+    let bed = fleet::bed().await;
+    let outcomes = fleet::insert_legs(&bed, 1_000).await;
+    let node = Node::named("a").slots(4).lease(HOUR, Duration::from_millis(200));
+    for time in 1..=5 {
+        let engine = node.engine(&bed, None).without_reaper().start().await.unwrap();
+        until("it is under load", || async {
+            number(&bed.pool, "select coalesce(max(seq), 0) from journal").await > outcomes * time / 10
+        })
+        .await;
+        engine.shutdown().await;
+        let claimed = "select count(*) from gen_durable.instances where status = 'executing'";
+        assert_eq!(number(&bed.pool, claimed).await, 0);
+    }
+    let engine = node.engine(&bed, None).start().await.unwrap();
+    until("all are done", || async { fleet::unfinished(&bed.pool).await == 0 }).await;
+    fleet::check_legs(&bed.pool, outcomes).await;
+    assert_eq!(number(&bed.pool, "select max(crashes)::bigint from journal").await, 0);
+    engine.shutdown().await;
+}
+
 /// R44.
 #[tokio::test]
 async fn many_nodes_that_start_at_once_on_an_empty_database_all_start() {
