@@ -4,7 +4,7 @@
 //! stop, their outcomes are dropped, and the engine goes on under a new lease.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,9 @@ struct Holdings {
     open_claims: HashSet<i64>,
 }
 
+/// After how many beats memory and database are compared though nothing is held.
+const COMPARE_ANYWAY: u32 = 12;
+
 /// One registration at the store.
 pub(crate) struct Lease {
     id: WorkerId,
@@ -48,6 +51,8 @@ pub(crate) struct Lease {
     lost: AtomicBool,
     /// Whether the answer of a claim was lost, so that the database may hold rows for this worker unknown to it.
     doubt: AtomicBool,
+    /// How many beats went by since memory and database were compared.
+    uncompared: AtomicU32,
     acknowledged: Mutex<Instant>,
     holdings: Mutex<Holdings>,
     /// Told whenever a row leaves.
@@ -61,6 +66,7 @@ impl Lease {
             next_claim: AtomicI64::new(1),
             lost: AtomicBool::new(false),
             doubt: AtomicBool::new(false),
+            uncompared: AtomicU32::new(0),
             acknowledged: Mutex::new(acknowledged),
             holdings: Mutex::default(),
             changed: Notify::new(),
@@ -126,14 +132,17 @@ impl Lease {
         self.doubt.store(true, Ordering::Release);
     }
 
-    /// Whether memory and database are worth comparing: rows are held, or may be held unknown.
+    /// Whether memory and database are worth comparing at this beat: rows are held, or may be held unknown. Now and
+    /// then they are in any case: the database may commit a claim that was given up long after the doubt.
     pub(super) fn is_worth_comparing(&self) -> bool {
-        self.doubt.load(Ordering::Acquire) || self.count() > 0
+        let uncompared = self.uncompared.fetch_add(1, Ordering::Relaxed);
+        self.doubt.load(Ordering::Acquire) || self.count() > 0 || uncompared >= COMPARE_ANYWAY
     }
 
     /// A comparison begins: what is lost from now on calls for another one.
     pub(super) fn clear_doubt(&self) {
         self.doubt.store(false, Ordering::Release);
+        self.uncompared.store(0, Ordering::Relaxed);
     }
 
     /// The database may hold rows for this worker that it does not know, or no longer.

@@ -1,8 +1,9 @@
 //! Takes rows back from workers that are gone.
 //!
 //! A worker is declared dead only after this reaper has itself seen its heartbeat stand still for the
-//! whole lease, by its own monotonic clock, in looks that all worked and were on time. So neither an
-//! outage of the database nor a jump of any clock makes anybody dead.
+//! whole lease, by its own monotonic clock, in looks that all worked and were on time, while its own beats were
+//! committed. So neither an outage of the database (one that is read-only can still be looked at) nor a jump of
+//! any clock makes anybody dead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub(super) async fn run(core: Arc<Core>, every: Duration) {
 
 async fn tick(core: &Core, watch: &mut Watch, every: Duration) -> StoreResult<()> {
     let workers = core.store.workers().await?;
+    watch.restart_unless(core.takes_beats());
     let mut lost = watch.misses_some(&workers);
     let due = watch.is_reclaim_due();
     for worker in watch.look(workers, Instant::now(), core.options.lease_ttl, every) {
@@ -84,6 +86,13 @@ async fn sort_out(core: &Core) -> StoreResult<()> {
     }
 }
 
+impl Core {
+    /// Whether the database committed a beat of this engine lately.
+    fn takes_beats(&self) -> bool {
+        self.lease().is_fresh(self.options.heartbeat * 2)
+    }
+}
+
 /// What this reaper has seen of each worker's heartbeat.
 #[derive(Default)]
 struct Watch {
@@ -100,6 +109,13 @@ impl Watch {
     /// Forgets what was seen: time that passed unwatched does not count.
     fn restart(&mut self) {
         *self = Self::default();
+    }
+
+    /// Time in which the database took nobody's beats does not count either.
+    fn restart_unless(&mut self, takes_beats: bool) {
+        if !takes_beats {
+            self.restart();
+        }
     }
 
     /// Whether a worker that was seen is gone.
@@ -185,6 +201,7 @@ async fn try_take_back(core: &Core, buried: &mut bool) -> StoreResult<()> {
     let mut silent = before.clone();
     let mut watch = Watch::default();
     while !silent.is_empty() {
+        watch.restart_unless(core.takes_beats());
         for worker in watch.look(silent, Instant::now(), silence, every) {
             *buried |= core.store.bury(worker.id, worker.beat).await?;
         }
@@ -250,6 +267,17 @@ mod tests {
         let mut beats = [Some(7); 12];
         beats[5] = None;
         assert_eq!(looks(&beats), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn looks_at_a_database_that_takes_no_beats_prove_nothing() {
+        let mut watch = Watch::default();
+        let start = Instant::now();
+        for n in 0..20 {
+            // It is read-only until the last look, which comes before the first beat after that.
+            watch.restart_unless(n == 19);
+            assert!(watch.look(beat(7), start + EVERY * n, TTL, EVERY).is_empty());
+        }
     }
 
     #[test]

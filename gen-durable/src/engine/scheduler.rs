@@ -234,22 +234,22 @@ async fn idle(core: &Core, lease: &Lease) -> bool {
 pub(super) async fn hand_back(core: &Core, queue: &str, tickets: Vec<Ticket>) -> u64 {
     let mut released = 0;
     for (lease, held) in by_lease(&tickets) {
-        match core.store.release(lease.id(), &held).await {
-            Ok(count) => {
-                released += count;
-                if count < held.len() as u64 {
-                    // Somebody's transaction holds one.
-                    lease.doubt();
-                }
-            }
+        let count = match core.store.release(lease.id(), &held).await {
+            Ok(count) => count,
             Err(error) => {
-                lease.doubt();
                 core.events
                     .emit(Event::StoreUnavailable { operation: "handing rows back", error: error.chain() });
+                0
             }
-        }
+        };
+        released += count;
+        let all = held.len() as u64;
         // Not before: a shutdown waits for it.
         held.into_iter().for_each(|held| lease.forget(held));
+        if count < all {
+            // It failed, or somebody's transaction holds one.
+            lease.doubt();
+        }
     }
     if released > 0 {
         core.pokes.tell(crate::store::Poke::Queue(queue.into()));

@@ -54,6 +54,8 @@ pub(super) struct Lane {
     slots: Semaphore,
     idle: Mutex<Vec<Idle>>,
     patience: Duration,
+    /// Whether a call runs once more when its connection turns out to be broken.
+    repeats: bool,
 }
 
 /// A connection that waits for its next use.
@@ -67,7 +69,13 @@ struct Idle {
 impl Lane {
     /// A lane of at most `slots` connections, whose calls are given up after `patience`.
     pub(super) fn new(source: Source, slots: usize, patience: Duration) -> Self {
-        Self { source, slots: Semaphore::new(slots), idle: Mutex::new(Vec::new()), patience }
+        let idle = Mutex::new(Vec::new());
+        Self { source, slots: Semaphore::new(slots), idle, patience, repeats: true }
+    }
+
+    /// The same lane, whose callers are always told when the answer was lost.
+    pub(super) fn without_repeats(self) -> Self {
+        Self { repeats: false, ..self }
     }
 
     /// Runs a statement, and returns its rows.
@@ -109,7 +117,7 @@ impl Lane {
     }
 
     /// When a connection had been idle and turns out to be broken (the database was restarted meanwhile), the
-    /// call runs once more on a fresh one: every call of a store may be repeated.
+    /// call runs once more on a fresh one, unless the lane says otherwise: every call of a store may be repeated.
     async fn run(
         &self,
         statement: &Statement,
@@ -123,7 +131,9 @@ impl Lane {
                     lease.give_back();
                     return Ok(answer);
                 }
-                Ok(Err(error)) if lease.reused && is_about_connection(&error) => lease.renew().await?,
+                Ok(Err(error)) if self.repeats && lease.reused && is_about_connection(&error) => {
+                    lease.renew().await?
+                }
                 Ok(Err(error)) => return Err(classify(statement.name, error)),
                 Err(_) => return Err(overdue(statement.name, self.patience)),
             }

@@ -80,7 +80,8 @@ impl PostgresStore {
         let lane = |slots, patience| Lane::new(source.clone(), slots, patience);
         Self {
             statements: Statements::new(&schema),
-            claim: lane(1, WORK_PATIENCE),
+            // What a claim took whose answer was lost must be looked for.
+            claim: lane(1, WORK_PATIENCE).without_repeats(),
             flush: lane(1, WORK_PATIENCE),
             pulse: lane(1, PULSE_PATIENCE),
             common: lane(4, COMMON_PATIENCE),
