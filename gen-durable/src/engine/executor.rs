@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable};
-use tracing::Instrument;
 
 use super::core::Core;
 use super::flusher::Handed;
 use super::queue::Ticket;
+use super::span::in_span;
 use crate::context::Call;
 use crate::error::StepError;
 use crate::machine::{Fault, MachineEntry, StateEntry};
@@ -39,17 +39,19 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
     let started = Instant::now();
     let (state, transition) = match entry.find(&row.step) {
         Some((index, state)) => {
-            let span = tracing::info_span!(
-                target: "gen_durable",
-                "step",
-                id = %row.id,
-                machine = entry.name,
-                version = entry.version,
-                state = state.step,
-                attempt = row.attempt,
-                trace_context = row.trace_context.as_deref(),
-            );
-            let deciding = decide(core, entry, index, row).instrument(span);
+            let span = || {
+                tracing::info_span!(
+                    target: "gen_durable",
+                    "step",
+                    id = %row.id,
+                    machine = entry.name,
+                    version = entry.version,
+                    state = state.step,
+                    attempt = row.attempt,
+                    trace_context = row.trace_context.as_deref(),
+                )
+            };
+            let deciding = in_span(span, decide(core, entry, index, row));
             // The step is dropped inside of `guarded`, also when it is told to stop.
             match guarded(async { Abortable::new(deciding, registration).await }).await {
                 Ok(Ok(transition)) => (state.step, transition),
@@ -227,8 +229,8 @@ fn describe(error: &StepError) -> String {
     storable_text(text)
 }
 
-/// The message of a panic.
-fn message(panic: Box<dyn Any + Send>) -> String {
+/// The message of a panic, whose payload is dropped.
+pub(super) fn message(panic: Box<dyn Any + Send>) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

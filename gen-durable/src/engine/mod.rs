@@ -20,6 +20,7 @@ mod results;
 mod scheduler;
 mod shutdown;
 mod source;
+mod span;
 mod timer;
 
 use std::future::Future;

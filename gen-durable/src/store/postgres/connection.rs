@@ -34,7 +34,8 @@ impl Source {
     }
 
     async fn open(&self) -> StoreResult<PgConnection> {
-        let options = self.options();
+        // The driver's log would call subscribers of `tracing` amid our statements, and most of them are of no interest.
+        let options = (*self.options()).clone().disable_statement_logging();
         // The handshake can hang, too: a server behind a dead network, or a frozen one.
         match timeout(CONNECT_PATIENCE, options.connect()).await {
             Ok(opened) => opened.map_err(|error| classify("connect", error)),

@@ -26,8 +26,8 @@ mod statements;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row;
 use sqlx::postgres::{PgConnectOptions, PgPool};
+use sqlx::{ConnectOptions, Row};
 use uuid::Uuid;
 
 use self::connection::{Lane, Query, Source};
@@ -297,6 +297,7 @@ impl Store for PostgresStore {
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>> {
         let options = self.listen.clone().unwrap_or_else(|| (*self.source.options()).clone());
+        let options = options.disable_statement_logging();
         Ok(Some(Box::new(PostgresListener::open(options, &self.schema).await?)))
     }
 }
