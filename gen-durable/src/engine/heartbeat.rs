@@ -53,6 +53,11 @@ fn beat_until(
                 outage.worked();
                 core.options.heartbeat
             }
+            // A worker that has retired: the engine is at its end.
+            Ok(Ok(false)) if core.is_stopping() => {
+                lease.fence();
+                return;
+            }
             Ok(Ok(false)) => {
                 outage.worked();
                 runtime.block_on(start_again(core, application, &lease));

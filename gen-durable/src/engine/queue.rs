@@ -47,6 +47,8 @@ struct State {
     starved: bool,
     /// Claims up to this number are not judged again for having waited.
     judged: i64,
+    /// Rows that a stop handed back unstarted.
+    released: u64,
 }
 
 impl State {
@@ -79,6 +81,7 @@ impl Queue {
                 plenty: false,
                 starved: false,
                 judged: 0,
+                released: 0,
             }),
             wake: Notify::new(),
         })
@@ -238,8 +241,15 @@ impl Queue {
         lock(&self.state).forsaken_at()
     }
 
-    pub(super) fn running(&self) -> u32 {
-        lock(&self.state).running
+    /// Notes that a stop handed these many rows back that waited for a slot.
+    pub(super) fn released(&self, rows: u64) {
+        lock(&self.state).released += rows;
+    }
+
+    /// Steps that run, and rows that a stop handed back.
+    pub(super) fn running_and_released(&self) -> (u32, u64) {
+        let state = lock(&self.state);
+        (state.running, state.released)
     }
 
     pub(super) fn saturation(&self) -> Event {

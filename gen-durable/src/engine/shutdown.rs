@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Loops;
 use super::core::Core;
 use crate::store::{Poke, StoreResult};
+use crate::telemetry::Event;
 
 /// How long the last words to the database may take, whatever its state.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -16,6 +17,13 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
     let lease = core.lease();
     // Steps get their time to end, and outcomes to be committed.
     let drained = tokio::time::timeout(core.options.drain_timeout, lease.shrinks_to(0)).await.is_ok();
+    let unfinished: Vec<(u32, u64)> = core
+        .queues
+        .iter()
+        .map(|queue| queue.running_and_released())
+        .map(|(running, released)| (if drained { 0 } else { running }, released))
+        .collect();
+    let mut handed_back = false;
     let last_words = async {
         core.inserter.drained().await;
         if !drained {
@@ -24,6 +32,7 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
             let released = core.store.release(lease.id(), &abandoned).await;
             lease.shrinks_to(0).await;
             released?;
+            handed_back = true;
         }
         core.store.retire(lease.id()).await?;
         if core.pokes.are_enabled() {
@@ -35,5 +44,14 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
     // Without an answer in time, the lease runs out by itself.
     let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
     lease.fence();
+    for (queue, (running, released)) in core.queues.iter().zip(unfinished) {
+        core.events.emit(Event::QueueDrained {
+            released: released + if handed_back { u64::from(running) } else { 0 },
+            running,
+            queue: Arc::clone(&queue.name),
+        });
+    }
     drop(loops);
+    // Who still waits for a result hears that there is nobody left to ask.
+    core.results.look_all();
 }
