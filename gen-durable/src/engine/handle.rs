@@ -121,8 +121,8 @@ impl<T> InstanceResult<T> {
 
 /// # Errors
 ///
-/// [`Error::Store`] when the database cannot be read by the deadline, [`Error::Undecodable`] when the
-/// output is not an `M::Output`.
+/// [`Error::Read`] when the database cannot be read, and could not until the deadline, if there is one;
+/// [`Error::Undecodable`] when the output is not an `M::Output`; [`Error::Stopped`] after a shutdown.
 ///
 /// # Cancel safety
 ///
@@ -159,6 +159,7 @@ async fn wait<M: Machine>(
         let snapshot = match look(core, id, watch).await {
             Ok(Some(snapshot)) => snapshot,
             Ok(None) => return Ok(InstanceResult::NotFound { id }),
+            Err(Error::Stopped) => return Err(Error::Stopped),
             Err(error) if deadline.is_none_or(|deadline| deadline <= Instant::now()) => return Err(error),
             Err(_) => {
                 // The database is away: ask again until the deadline.
