@@ -5,6 +5,7 @@
     reason = "in helpers of tests, too, a panic is a failure"
 )]
 
+mod bulk;
 mod conformance;
 mod crash;
 mod fleet;
@@ -13,16 +14,25 @@ mod harness;
 mod ingest;
 mod jobs;
 mod listening;
+mod names;
 mod nodes;
+mod options;
 mod outage;
 mod payloads;
 mod poison;
 mod pools;
 mod replies;
+mod results;
+mod retention;
 mod running;
+mod shutdown;
 mod sqlite;
+mod statements;
 mod store;
 mod support;
+mod telemetry;
 mod timeouts;
+mod topologies;
 mod versions;
+mod work;
 mod zones;

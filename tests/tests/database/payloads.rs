@@ -190,7 +190,7 @@ async fn large_integers_come_back_with_every_digit() {
 }
 
 #[durable_fsm(name = "memo", output = String, queue = "memos")]
-enum Memo {
+pub enum Memo {
     /// Yields its text, once it may.
     #[state(initial, finishes)]
     Note { text: String },

@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 
 /// Bounds every wait; far more than anything takes, even on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// An interval so long that what it paces never happens within a test.
 pub(crate) const NEVER: Duration = Duration::from_secs(3600);
 /// How late something may be in a test that is about being on time.

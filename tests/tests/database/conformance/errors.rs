@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use gen_durable::prelude::*;
-use gen_durable::{InstanceResult, Machine, State};
+use gen_durable::{Finishes, InstanceResult, Machine, State};
 use serde::{Deserialize, Serialize};
 
 use super::Bed;
@@ -41,10 +41,9 @@ pub enum Way {
 }
 
 /// Fails in the given way.
-async fn fail<S: State>(way: Way, cx: &Context<S>) -> StepResult<S>
+async fn fail<S>(way: Way, cx: &Context<S>) -> StepResult<S>
 where
-    S: gen_durable::Finishes,
-    S::Machine: Machine<Output = String>,
+    S: Finishes + State<Machine: Machine<Output = String>>,
 {
     match way {
         Way::Error => {
