@@ -57,6 +57,13 @@ pub(super) fn unknown(statement: &'static str, what: impl fmt::Display) -> Store
     StoreError::Unavailable(format!("statement `{statement}`: {what}; deploy a newer build").into())
 }
 
+/// Whether a unique index refused the data.
+pub(super) fn is_duplicate(error: &StoreError) -> bool {
+    let StoreError::Rejected(source) = error else { return false };
+    let failure = source.downcast_ref::<Failure>();
+    failure.and_then(|failure| sqlstate(&failure.cause)).is_some_and(|code| code == "23505")
+}
+
 /// Whether the error is about the connection and not about what was sent over it.
 pub(super) fn is_about_connection(error: &sqlx::Error) -> bool {
     match error {

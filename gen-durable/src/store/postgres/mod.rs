@@ -166,12 +166,21 @@ impl Store for PostgresStore {
             return Ok(());
         }
         let bind = |time: usize, query| insert::bind(chunks[time], query);
-        self.common.repeat(&self.statements.insert, chunks.len(), bind).await
+        let Statements { insert, insert_again, .. } = &self.statements;
+        match self.common.repeat(insert, chunks.len(), bind).await {
+            Err(error) if failure::is_duplicate(&error) => {
+                self.common.repeat(insert_again, chunks.len(), bind).await
+            }
+            inserted => inserted,
+        }
     }
 
     async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>> {
         let statement = &self.statements.claim;
         let machines: Vec<i32> = request.machines.iter().map(|machine| machine.0).collect();
+        let (Some(&lowest), Some(&highest)) = (machines.iter().min(), machines.iter().max()) else {
+            return Ok(Vec::new());
+        };
         let bind = |query: Query| {
             query
                 .bind(request.worker.0)
@@ -180,6 +189,8 @@ impl Store for PostgresStore {
                 .bind(&machines)
                 .bind(i64::from(request.limit))
                 .bind(i64::from(SOLO_CRASHES))
+                .bind(lowest)
+                .bind(highest)
         };
         let rows = self.claim.rows(statement, bind).await?;
         decode(statement, || {

@@ -45,6 +45,21 @@ async fn an_instance_goes_from_insert_over_next_and_retry_to_done() {
 }
 
 #[tokio::test]
+async fn an_insert_that_is_repeated_adds_what_is_missing_and_leaves_the_rest_alone() {
+    let f = Fixture::new().await;
+    let rows: Vec<_> = (0..3).map(|_| f.instance()).collect();
+    f.store.insert(&rows[..2]).await.expect("the first try");
+    let claimed = f.claim(1).await.remove(0);
+    f.flush(&[done(&claimed)]).await;
+    f.store.insert(&rows).await.expect("the second try");
+    let mut seen =
+        f.store.probe(&rows.iter().map(|row| row.id).collect::<Vec<_>>(), false).await.expect("it reads");
+    seen.sort_unstable_by_key(|snapshot| snapshot.id);
+    let statuses: Vec<_> = seen.iter().map(|snapshot| snapshot.status).collect();
+    assert_eq!(statuses, [Status::Done, Status::Ready, Status::Ready]);
+}
+
+#[tokio::test]
 async fn a_delayed_next_waits_until_it_is_promoted() {
     let f = Fixture::new().await;
     let row = f.claimed().await;

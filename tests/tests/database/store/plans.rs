@@ -1,14 +1,17 @@
 //! Hot statements stay index-driven whatever the planner believes.
 
+use std::time::{Duration, Instant};
+
+use gen_durable::store::{Claimed, Commit, Store};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqlSafeStr};
 
-use super::setup::Fixture;
+use super::setup::{COMMITTED, Fixture, done, next};
 
 const ROWS: u32 = 200_000;
 
 /// Arguments for one execution of each hot statement.
 const HOT: [(&str, &str, &[&str]); 8] = [
-    ("claim", "1, 1, 'default', '{1}', 100, 2", &["instances_pick", "Tid Scan"]),
+    ("claim", "1, 1, 'default', '{1}', 100, 2, 1, 1", &["instances_pick", "Tid Scan"]),
     (
         "flush",
         "1, true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",
@@ -130,4 +133,33 @@ async fn flush_of_a_small_batch_touches_little_with_many_rows_executing() {
     let pages = plan.split("shared hit=").nth(1).and_then(|rest| rest.split_whitespace().next());
     let pages: u32 = pages.and_then(|pages| pages.parse().ok()).expect("the pages");
     assert!(pages < 500, "{pages} pages for ten rows:\n{plan}");
+}
+
+/// R48: what runs ahead rewrites no index.
+#[tokio::test]
+async fn a_next_that_keeps_its_claim_is_a_heap_only_update() {
+    let f = Fixture::new().await;
+    f.insert(50).await;
+    let mut rows = f.claim(50).await;
+    rows.sort_unstable_by_key(|row| row.id);
+    for round in 0..4 {
+        let ahead = |row: &Claimed| Commit { keeps_claim: true, ..next(row) };
+        let commits: Vec<_> = rows.iter().map(ahead).collect();
+        assert_eq!(f.flush(&commits).await, vec![COMMITTED; 50], "round {round}");
+        rows.iter_mut().for_each(|row| row.revision += 1);
+    }
+    assert_eq!(f.store.held(f.worker).await.expect("held").len(), 50);
+    let count = "select n_tup_hot_upd from pg_stat_user_tables where relname = 'instances'";
+    let began = Instant::now();
+    loop {
+        // Statistics arrive when a connection has been idle for a while.
+        let hot: i64 = sqlx::query_scalar(count).fetch_one(&f.pool).await.expect("the statistics");
+        if hot >= 150 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{hot} heap-only updates");
+        f.store.promote(1).await.expect("it answers");
+        f.flush(&[done(&rows[0])]).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -1,7 +1,7 @@
 -- Takes the most urgent due rows of a queue for a worker.
 --
 -- $1 worker, $2 number of the claim, $3 queue, $4 machines this node can run, $5 limit, $6 crashes from which on
--- a row runs alone
+-- a row runs alone, $7 and $8 the lowest and the highest of $4
 --
 -- Locks: `for no key update skip locked` in index order; waits for nobody, so it cannot deadlock.
 --
@@ -10,11 +10,14 @@
 -- reads from `relaxed`, so it is set before, and a dead worker takes nothing. A worker buried while this runs
 -- may still get rows: they are reclaimed like all its others.
 --
--- Plan: must walk `instances_pick` in order with any statistics and as a generic plan, where the limit is
--- unknown. Hence `array_position` for the machines: it cannot become an index condition (one over an array
--- loses the order), and the planner thinks it lets nearly everything pass, so that sorting what it finds looks
--- dearer than stopping early. And hence `wanted = $5`, always true: it makes the planner expect so few
--- rows that it looks them up by address instead of joining them with the whole table.
+-- Plan: must walk `instances_pick` in order with any statistics and as a generic plan, where the limit is unknown.
+-- * `array_position` cannot become an index condition (one over an array loses the order), and the planner thinks that
+--   it lets nearly everything pass, so that sorting what it finds looks dearer than stopping early. It costs a
+--   visit of each row that it passes over: 10 ms with 10,000 of them at the head of the queue (PostgreSQL 15).
+-- * The range of machines is judged within the index, order kept: rows older or newer than all that this node runs,
+--   as in a rolling deployment, cost less than 2 ms where the above costs 10.
+-- * `wanted = $5` is always true and makes the planner expect so few rows that it looks them up by address instead of
+--   joining them with the whole table.
 with relaxed as materialized (
     select set_config('synchronous_commit', 'off', true) as setting
     from {schema}.workers w
@@ -29,6 +32,7 @@ picked as materialized (
         where relaxed.setting = 'off'
             and i.status = 'ready'
             and i.queue = $3
+            and i.machine_id between $7 and $8
             and pg_catalog.array_position($4::int[], i.machine_id) is not null
         order by i.queue, i.priority, i.eligible_at
         limit $5::bigint

@@ -1,14 +1,16 @@
 -- Commits a batch of outcomes where the worker still owns the rows.
 --
 -- $1 worker, $2 whether done rows are deleted, then parallel arrays sorted by id: $3 id, $4 claim, $5 revision,
--- $6 kind (n)ext, (a)head: a next whose claim is kept, (r)etry, (d)one or (s)top, $7 step, $8 state or output, $9 error, $10 delay in microseconds,
--- $11 whether the start counts
+-- $6 kind (n)ext, (a)head: a next whose claim is kept, (r)etry, (d)one or (s)top, $7 step, $8 state or output,
+-- $9 error, $10 delay in microseconds, $11 whether the start counts
 --
 -- Locks: by primary key in the order of the batch, `skip locked`: waits for nobody. What somebody else holds, or
 -- changed since this statement's snapshot, is missing from the result; `settle.sql` says why.
 --
 -- Closes: an outcome of a worker that lost its row. Ownership is judged on the locked version, and all
 -- of claimed_by, claim and revision must match. Retrying is safe: a committed outcome raised the revision.
+--
+-- A next whose claim is kept changes no indexed column, `eligible_at` neither: no index is written.
 --
 -- Plan: driven by id. Ownership is judged outside of the locking query, because `claimed_by` in there would
 -- offer the planner the index on it: then every row of a batch reads all rows that the worker holds.
@@ -61,7 +63,7 @@ written as (
         end,
         crashes = case when owned.kind in ('n', 'a') then 0 else i.crashes end,
         eligible_at = case
-            when owned.kind in ('n', 'a', 'r') then now() + owned.delay * interval '1 microsecond'
+            when owned.kind in ('n', 'r') then now() + owned.delay * interval '1 microsecond'
             else i.eligible_at
         end,
         finished_at = case when owned.kind in ('d', 's') then now() end
