@@ -88,6 +88,17 @@ impl<S> fmt::Debug for Context<S> {
     }
 }
 
+impl<S> Context<S> {
+    /// The context of one start.
+    pub(crate) fn of(call: Call) -> Self {
+        Self { call, state: PhantomData }
+    }
+
+    pub(crate) fn call(&self) -> &Call {
+        &self.call
+    }
+}
+
 impl<S: State> Context<S> {
     /// Identifies the instance, the same in every step and every start.
     #[must_use]

@@ -73,6 +73,7 @@ mod retry;
 #[doc(hidden)]
 pub mod store;
 mod telemetry;
+pub mod testing;
 
 pub use context::Context;
 pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertAll, InstanceResult, Poke};

@@ -7,14 +7,15 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::core::Core;
-use super::flusher::{self, Flusher};
-use super::inserter::{self, Inserter};
+use super::flusher::{self, Committer, Flusher, Handed};
+use super::inline::Inline;
+use super::inserter::{self, Inserter, Orders};
 use super::lease::Worker;
 use super::options::{Gc, Options, Poke};
 use super::poke::{self, Pokes};
 use super::queue::Queue;
 use super::registry::{self, Registry};
-use super::results::{self, Results};
+use super::results::{self, Question, Results};
 use super::scheduler::{self, Solo};
 use super::source::Source;
 use super::timer::{self, Timer};
@@ -36,6 +37,16 @@ pub struct EngineBuilder {
     resources: Resources,
 }
 
+/// An engine without its loops, and what they will read from.
+struct Prepared {
+    core: Arc<Core>,
+    outcomes: mpsc::UnboundedReceiver<Handed>,
+    orders: Orders,
+    told: mpsc::UnboundedReceiver<crate::store::Poke>,
+    asked: mpsc::UnboundedReceiver<Question>,
+    loops: Loops,
+}
+
 impl std::fmt::Debug for EngineBuilder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("EngineBuilder").field("options", &self.options).finish_non_exhaustive()
@@ -43,7 +54,7 @@ impl std::fmt::Debug for EngineBuilder {
 }
 
 impl EngineBuilder {
-    pub(super) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: Source) -> Self {
         Self {
             source,
             options: Options::default(),
@@ -215,6 +226,49 @@ impl EngineBuilder {
     ///
     /// Outside of a tokio runtime.
     pub async fn start(self) -> Result<Engine, Error> {
+        let Prepared { core, outcomes, orders, told, asked, mut loops } = self.prepare().await?;
+        loops.spawn_committer(flusher::run(Arc::clone(&core), outcomes));
+        loops.spawn(inserter::run(Arc::clone(&core), orders));
+        loops.spawn(results::look(Arc::clone(&core), asked));
+        if core.options.poke == Some(Poke::Postgres) {
+            loops.spawn(poke::notify(Arc::clone(&core), told));
+            loops.spawn(poke::listen(Arc::clone(&core)));
+        }
+        if core.fires_due_rows() {
+            loops.spawn(timer::run(Arc::clone(&core)));
+        }
+        if let Some(every) = core.options.reaper {
+            loops.spawn(reaper::run(Arc::clone(&core), every));
+        }
+        if let Some(gc) = core.options.gc {
+            loops.spawn(gc::run(Arc::clone(&core), gc));
+        }
+        if core.store.has_leases() || !core.queues.is_empty() {
+            loops.spawn(reaper::take_back(Arc::clone(&core)));
+        }
+        for queue in &core.queues {
+            loops.spawn(scheduler::run(Arc::clone(&core), Arc::clone(queue)));
+        }
+        Engine::begin(core, loops)
+    }
+
+    /// Starts an engine that runs a step only when told, one at a time.
+    pub(crate) async fn start_inline(mut self) -> Result<(Engine, Inline), Error> {
+        let declared: Vec<_> = self.all_entries()?.iter().map(|entry| entry.queue.to_owned()).collect();
+        if std::mem::take(&mut self.default_queues) {
+            self.options.queues.clear();
+        }
+        self.options.queues.extend(declared.into_iter().map(|queue| (queue, 1)));
+        self.options.poke = Some(Poke::Local);
+        let Prepared { core, outcomes, orders, asked, mut loops, .. } = self.prepare().await?;
+        loops.spawn(inserter::run(Arc::clone(&core), orders));
+        loops.spawn(results::look(Arc::clone(&core), asked));
+        let inline = Inline::new(Arc::clone(&core), Committer::new(Arc::clone(&core), outcomes));
+        Ok((Engine::without_heartbeat(core, loops), inline))
+    }
+
+    /// Checks the options, opens the store, and makes everything but the loops.
+    async fn prepare(self) -> Result<Prepared, Error> {
         self.options.validate()?;
         let entries = self.all_entries()?;
         let (place, source) = (self.source.place(), self.source);
@@ -263,30 +317,7 @@ impl EngineBuilder {
             store,
             options,
         });
-        let mut loops = Loops::new(name, tenure);
-        loops.spawn_committer(flusher::run(Arc::clone(&core), outcomes));
-        loops.spawn(inserter::run(Arc::clone(&core), orders));
-        loops.spawn(results::look(Arc::clone(&core), asked));
-        if core.options.poke == Some(Poke::Postgres) {
-            loops.spawn(poke::notify(Arc::clone(&core), told));
-            loops.spawn(poke::listen(Arc::clone(&core)));
-        }
-        if core.fires_due_rows() {
-            loops.spawn(timer::run(Arc::clone(&core)));
-        }
-        if let Some(every) = core.options.reaper {
-            loops.spawn(reaper::run(Arc::clone(&core), every));
-        }
-        if let Some(gc) = core.options.gc {
-            loops.spawn(gc::run(Arc::clone(&core), gc));
-        }
-        if core.store.has_leases() || !core.queues.is_empty() {
-            loops.spawn(reaper::take_back(Arc::clone(&core)));
-        }
-        for queue in &core.queues {
-            loops.spawn(scheduler::run(Arc::clone(&core), Arc::clone(queue)));
-        }
-        Engine::begin(core, loops)
+        Ok(Prepared { core, outcomes, orders, told, asked, loops: Loops::new(name, tenure) })
     }
 
     /// The machines that were registered, and the jobs that were named or discovered.

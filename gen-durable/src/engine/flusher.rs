@@ -110,30 +110,49 @@ impl Flusher {
 }
 
 /// Commits outcomes until the engine is gone.
-pub(super) async fn run(core: Arc<Core>, mut handed: mpsc::UnboundedReceiver<Handed>) {
-    let mut outage = Outage::of("committing outcomes", &core.events);
-    let mut waiting = VecDeque::new();
-    let mut locked_only = false;
-    loop {
-        if waiting.is_empty() {
-            match handed.recv().await {
-                Some(first) => waiting.push_back(first),
-                None => return,
+pub(super) async fn run(core: Arc<Core>, handed: mpsc::UnboundedReceiver<Handed>) {
+    let mut committer = Committer::new(core, handed);
+    while committer.commit_next().await {}
+}
+
+/// Where outcomes come out again, batch by batch.
+pub(super) struct Committer {
+    core: Arc<Core>,
+    handed: mpsc::UnboundedReceiver<Handed>,
+    waiting: VecDeque<Handed>,
+    /// Whether all that waits is locked by somebody.
+    locked_only: bool,
+    outage: Outage,
+}
+
+impl Committer {
+    pub(super) fn new(core: Arc<Core>, handed: mpsc::UnboundedReceiver<Handed>) -> Self {
+        let outage = Outage::of("committing outcomes", &core.events);
+        Self { core, handed, waiting: VecDeque::new(), locked_only: false, outage }
+    }
+
+    /// Waits for outcomes and commits a batch of them; false when the engine is gone.
+    pub(super) async fn commit_next(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            match self.handed.recv().await {
+                Some(first) => self.waiting.push_back(first),
+                None => return false,
             }
-        } else if locked_only {
+        } else if self.locked_only {
             tokio::select! {
-                first = handed.recv() => waiting.extend(first),
+                first = self.handed.recv() => self.waiting.extend(first),
                 () = tokio::time::sleep(LOCKED_REST) => {}
             }
         }
-        while let Ok(more) = handed.try_recv() {
-            waiting.push_back(more);
+        while let Ok(more) = self.handed.try_recv() {
+            self.waiting.push_back(more);
         }
-        let batch = next_batch(&core, &mut waiting);
-        let locked = commit(&core, batch, &mut outage).await;
+        let batch = next_batch(&self.core, &mut self.waiting);
+        let locked = commit(&self.core, batch, &mut self.outage).await;
         // Rows that somebody holds do not hold up the others: they go to the end.
-        locked_only = !locked.is_empty() && waiting.is_empty();
-        waiting.extend(locked);
+        self.locked_only = !locked.is_empty() && self.waiting.is_empty();
+        self.waiting.extend(locked);
+        true
     }
 }
 

@@ -12,7 +12,7 @@ use crate::telemetry::{Event, Outage};
 /// The running heartbeat; ends when dropped.
 pub(super) struct Heartbeat {
     /// Dropping it stops the thread.
-    stop: Option<mpsc::Sender<()>>,
+    _stop: mpsc::Sender<()>,
 }
 
 impl Heartbeat {
@@ -24,11 +24,7 @@ impl Heartbeat {
         std::thread::Builder::new()
             .name("gen-durable-heartbeat".into())
             .spawn(move || beat_until(&stopped, &runtime, &core, &application))?;
-        Ok(Self { stop: Some(stop) })
-    }
-
-    pub(super) fn stop(&mut self) {
-        self.stop = None;
+        Ok(Self { _stop: stop })
     }
 }
 

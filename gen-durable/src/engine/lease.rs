@@ -193,6 +193,11 @@ impl Lease {
         self.changed.notify_waiters();
     }
 
+    /// Whether an outcome is on its way.
+    pub(super) fn owes_outcome(&self) -> bool {
+        lock(&self.holdings).rows.values().any(|holding| matches!(holding.phase, Phase::Handed))
+    }
+
     /// How many rows are held, whatever they do; claims without an answer count as one each.
     pub(super) fn count(&self) -> usize {
         let holdings = lock(&self.holdings);

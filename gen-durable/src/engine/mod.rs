@@ -7,6 +7,7 @@ mod flusher;
 mod gc;
 mod handle;
 mod heartbeat;
+mod inline;
 mod insert;
 mod inserter;
 mod lease;
@@ -32,7 +33,6 @@ use tokio::task::JoinHandle;
 use self::core::Core;
 use self::heartbeat::Heartbeat;
 use self::names::TakenName;
-use self::source::Source;
 use crate::error::Error;
 use crate::id::InstanceId;
 use crate::machine::{Initial, Machine};
@@ -41,8 +41,10 @@ use crate::telemetry::EventStream;
 
 pub use self::builder::EngineBuilder;
 pub use self::handle::{AwaitResult, Handle, InstanceResult};
+pub(crate) use self::inline::Inline;
 pub use self::insert::{Insert, InsertAll};
 pub use self::options::{Gc, Poke};
+pub(crate) use self::source::Source;
 
 /// A running engine. Cheap to clone; all clones are the same engine.
 ///
@@ -64,7 +66,7 @@ impl std::fmt::Debug for Engine {
 struct Running {
     core: Arc<Core>,
     loops: Mutex<Option<Loops>>,
-    heartbeat: Mutex<Heartbeat>,
+    heartbeat: Mutex<Option<Heartbeat>>,
 }
 
 impl Drop for Running {
@@ -141,12 +143,16 @@ impl Engine {
         let heartbeat = Heartbeat::start(Arc::clone(&core)).map_err(|error| {
             Error::option("heartbeat", format!("its thread could not be started: {error}"))
         })?;
-        let running = Running {
-            core: Arc::clone(&core),
-            loops: Mutex::new(Some(loops)),
-            heartbeat: Mutex::new(heartbeat),
-        };
-        Ok(Self { core, running: Arc::new(running) })
+        let engine = Self::without_heartbeat(core, loops);
+        *lease::lock(&engine.running.heartbeat) = Some(heartbeat);
+        Ok(engine)
+    }
+
+    /// An engine whose worker does not show that it is alive.
+    fn without_heartbeat(core: Arc<Core>, loops: Loops) -> Self {
+        let running =
+            Running { core: Arc::clone(&core), loops: Mutex::new(Some(loops)), heartbeat: Mutex::new(None) };
+        Self { core, running: Arc::new(running) }
     }
 
     /// Inserts an instance that begins in `state`: `engine.insert(checkout::Start { .. }).await`.
@@ -208,7 +214,7 @@ impl Engine {
         let loops = lease::lock(&self.running.loops).take();
         if let Some(loops) = loops {
             shutdown::run(&self.core, loops).await;
-            lease::lock(&self.running.heartbeat).stop();
+            drop(lease::lock(&self.running.heartbeat).take());
         }
     }
 }

@@ -50,6 +50,11 @@ impl Registry {
         Ok(Lease::new(worker, registered))
     }
 
+    /// Whether a machine runs here.
+    pub(super) fn runs(&self, name: &str, version: u32) -> bool {
+        self.machines.values().any(|entry| entry.name == name && entry.version == version)
+    }
+
     pub(super) fn ids(&self) -> &[MachineId] {
         &self.ids
     }

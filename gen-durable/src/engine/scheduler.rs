@@ -113,7 +113,12 @@ fn is_suspect(tickets: &[Ticket]) -> bool {
 }
 
 /// Claims rows.
-async fn fetch(core: &Core, queue: &Queue, lease: &Arc<Lease>, demand: u32) -> StoreResult<Vec<Ticket>> {
+pub(super) async fn fetch(
+    core: &Core,
+    queue: &Queue,
+    lease: &Arc<Lease>,
+    demand: u32,
+) -> StoreResult<Vec<Ticket>> {
     let claim = lease.open_claim();
     let request = ClaimRequest {
         worker: lease.id(),

@@ -11,13 +11,12 @@ use crate::store::postgres::{DEFAULT_SCHEMA, PostgresStore, Schema};
 use crate::store::sqlite::{SqliteStore, Synchronous};
 
 /// A store that is opened when the engine starts.
-pub(super) enum Source {
+pub(crate) enum Source {
     #[cfg(feature = "postgres")]
     Postgres { pool: sqlx::PgPool, schema: String, listen_url: Option<String> },
     #[cfg(feature = "sqlite")]
     Sqlite { path: std::path::PathBuf, synchronous: Synchronous },
     /// One that is open already.
-    #[cfg(feature = "sqlite")]
     Open(Arc<dyn Store>),
     /// An option was set that this store does not have.
     Misused { option: &'static str, store: &'static str },
@@ -70,8 +69,7 @@ impl Source {
             Self::Postgres { schema, .. } => schema.clone(),
             #[cfg(feature = "sqlite")]
             Self::Sqlite { path, .. } => path.display().to_string(),
-            #[cfg(feature = "sqlite")]
-            Self::Open(_) => "in memory".into(),
+            Self::Open(_) => "open".into(),
             Self::Misused { .. } => String::new(),
         }
     }
@@ -89,7 +87,6 @@ impl Source {
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite { path, synchronous } => Ok(Arc::new(SqliteStore::file(path, synchronous))),
-            #[cfg(feature = "sqlite")]
             Self::Open(store) => Ok(store),
             Self::Misused { option, store } => {
                 Err(Error::option(option, format!("this option is for {store}; leave it out")))

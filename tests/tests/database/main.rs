@@ -31,6 +31,7 @@ mod statements;
 mod store;
 mod support;
 mod telemetry;
+mod testing;
 mod timeouts;
 mod topologies;
 mod versions;

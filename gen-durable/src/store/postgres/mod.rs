@@ -97,6 +97,13 @@ impl PostgresStore {
         &self.schema
     }
 
+    /// Makes the delayed row that is due next ready before its time; false if there is none. For tests.
+    pub(crate) async fn hasten(&self, queues: &[String], machines: &[MachineId]) -> StoreResult<bool> {
+        let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
+        let bind = |query: Query| query.bind(queues.to_vec()).bind(machines.clone());
+        self.common.execute(&self.statements.hasten, bind).await.map(|rows| rows > 0)
+    }
+
     /// Name and text of every statement, for tests.
     #[must_use]
     pub fn statements(&self) -> Vec<(&'static str, sqlx::SqlStr)> {

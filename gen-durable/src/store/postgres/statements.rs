@@ -54,7 +54,7 @@ macro_rules! statements {
 }
 
 statements! {
-    announce beat bring_back bury claim counts flush held insert insert_again installed keeps_books machines
+    announce beat bring_back bury claim counts flush hasten held insert insert_again installed keeps_books machines
     mark_unserved notify probe promote reclaim register_machines register_worker release retire set_aside settle
     sweep_instances sweep_workers watch workers
 }

@@ -117,7 +117,7 @@ impl Connections {
             Ok(()) => run(&mut writer.connection, statements).await,
             Err(error) => Err(error),
         };
-        if written.as_ref().is_err_and(|error| !error.is_rejection()) && self.path().is_some() {
+        if matches!(written, Err(StoreError::Unavailable(_))) && self.path().is_some() {
             // Whatever state it is in, the next one is fresh.
             *slot = None;
         }
@@ -215,7 +215,9 @@ impl Connections {
     }
 
     fn cannot_open(&self, error: sqlx::Error) -> StoreError {
-        let StoreError::Unavailable(error) = classify("open", error) else { return closed() };
+        let error = classify("open", error);
+        let (StoreError::Unavailable(error) | StoreError::Failed(error) | StoreError::Rejected(error)) =
+            error;
         match self.path() {
             Some(path) => StoreError::Unavailable(
                 format!(

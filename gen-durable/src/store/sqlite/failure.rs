@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::BoxError;
 use crate::store::StoreError;
 
 /// What went wrong with which statement. Shows the driver's error itself instead of naming it as its source.
@@ -26,23 +27,29 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-// Primary result codes.
+/// Somebody else held the file for longer than we wait.
 const BUSY: u32 = 5;
-const TOO_BIG: u32 = 18;
-const CONSTRAINT: u32 = 19;
-const MISMATCH: u32 = 20;
+/// Primary codes of a file that cannot be used now, by any statement: locked, out of memory, read-only, interrupted,
+/// input or output failed, full, not to be opened, a lock that misbehaves, and no database at all.
+const OF_THE_FILE: [u32; 10] = [BUSY, 6, 7, 8, 9, 10, 13, 14, 15, 26];
+/// Primary codes of data that no try can store: too big, a violated constraint, the wrong type.
+const OF_THE_DATA: [u32; 3] = [18, 19, 20];
+/// The extended code of a trigger's exception, whose primary code is that of a constraint.
+const TRIGGER: u32 = 1811;
 
-/// The one place that decides whether the data was refused or the database is unavailable.
+/// The one place that decides whether the data was refused, the database is unavailable, or the statement failed.
 ///
-/// Refused are violated constraints, wrong types and texts that are too long, and what the driver cannot even send.
-/// Everything else may pass: a busy file, a full disk, a lost mount, and codes that we do not know.
+/// Refused is, too, what the driver cannot even send. Codes that we do not know are of the statement.
 pub(super) fn classify(statement: &'static str, cause: sqlx::Error) -> StoreError {
-    let refused = match &cause {
-        sqlx::Error::Encode(_) => true,
-        _ => matches!(primary_code(&cause), Some(TOO_BIG | CONSTRAINT | MISMATCH)),
+    let kind: fn(BoxError) -> StoreError = match (&cause, code(&cause)) {
+        (sqlx::Error::Encode(_), _) => StoreError::Rejected,
+        (_, None) => StoreError::Unavailable,
+        (_, Some(TRIGGER)) => StoreError::Failed,
+        (_, Some(code)) if OF_THE_DATA.contains(&primary(code)) => StoreError::Rejected,
+        (_, Some(code)) if OF_THE_FILE.contains(&primary(code)) => StoreError::Unavailable,
+        _ => StoreError::Failed,
     };
-    let failure = Box::new(Failure { statement, cause });
-    if refused { StoreError::Rejected(failure) } else { StoreError::Unavailable(failure) }
+    kind(Box::new(Failure { statement, cause }))
 }
 
 /// Something in the database that this binary does not understand.
@@ -52,11 +59,14 @@ pub(super) fn unknown(statement: &'static str, what: impl fmt::Display) -> Store
 
 /// Whether somebody else held the file for longer than we wait.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
-    primary_code(error) == Some(BUSY)
+    code(error).map(primary) == Some(BUSY)
 }
 
-/// The driver gives the extended code, whose lowest byte is the primary one.
-fn primary_code(error: &sqlx::Error) -> Option<u32> {
-    let code = error.as_database_error()?.code()?.parse::<u32>().ok()?;
-    Some(code & 0xff)
+/// The extended code.
+fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
+fn primary(code: u32) -> u32 {
+    code & 0xff
 }
