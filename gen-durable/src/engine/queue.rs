@@ -236,6 +236,11 @@ impl Queue {
         state.buffer.drain(..).collect()
     }
 
+    /// Whether rows wait in the buffer.
+    pub(super) fn has_buffered(&self) -> bool {
+        !lock(&self.state).buffer.is_empty()
+    }
+
     /// When the rows in the buffer, if there are any, have waited too long.
     pub(super) fn forsaken_at(&self) -> Option<Instant> {
         lock(&self.state).forsaken_at()

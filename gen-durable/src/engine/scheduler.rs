@@ -64,11 +64,7 @@ pub(super) async fn run(core: Arc<Core>, queue: Arc<Queue>) {
     }
     // No more rows start; those that wait for a slot are for other nodes.
     let released = hand_back(&core, &queue.name, queue.drain_buffer()).await;
-    core.events.emit(Event::QueueDrained {
-        released,
-        running: queue.running(),
-        queue: Arc::clone(&queue.name),
-    });
+    queue.released(released);
 }
 
 fn demand(core: &Core, queue: &Queue, lease: &Lease) -> Option<u32> {
