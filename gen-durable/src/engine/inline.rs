@@ -8,6 +8,7 @@ use super::executor;
 use super::flusher::Committer;
 use super::queue::{Queue, Turn};
 use super::scheduler;
+#[cfg(feature = "postgres")]
 use crate::id::MachineId;
 use crate::store::{Promoted, StoreError, StoreResult};
 
@@ -91,6 +92,7 @@ impl Inline {
     }
 
     /// The machines that run here.
+    #[cfg(feature = "postgres")]
     pub(crate) fn machines(&self) -> &[MachineId] {
         self.core.registry.ids()
     }

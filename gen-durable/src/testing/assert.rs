@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::future::Future;
 use std::panic::Location;
+use std::time::Duration;
 
-use super::engine::{TestEngine, Time};
+use super::engine::TestEngine;
 use crate::engine::Handle;
 use crate::machine::Machine;
 use crate::store::{Snapshot, Status};
@@ -135,12 +136,11 @@ impl TestEngine {
         }
         match status {
             Status::Scheduled => {
-                let _ = write!(
-                    text,
-                    "\n  it waits for its time, {}{}",
-                    snapshot.eligible_at,
-                    self.until(snapshot)
-                );
+                let _ = write!(text, "\n  it waits for its time, {}", snapshot.eligible_at);
+                if let Some(now) = self.time.now() {
+                    let left = snapshot.eligible_at.timestamp_micros().saturating_sub(now);
+                    let _ = write!(text, ", in {:?}", Duration::from_micros(left.unsigned_abs()));
+                }
             }
             Status::Ready if !self.inline.runs(machine, *version) => {
                 let _ = write!(text, "\n  it waits for an engine with its machine: `.register(...)` it");
@@ -152,17 +152,5 @@ impl TestEngine {
             _ => {}
         }
         text
-    }
-
-    fn until(&self, snapshot: &Snapshot) -> String {
-        match &self.time {
-            #[cfg(feature = "sqlite")]
-            Time::Virtual(clock) => {
-                let left = snapshot.eligible_at.timestamp_micros() - clock.micros();
-                format!(", in {:?}", std::time::Duration::from_micros(u64::try_from(left).unwrap_or(0)))
-            }
-            #[cfg(feature = "postgres")]
-            Time::OfDatabase(_) => String::new(),
-        }
     }
 }

@@ -12,7 +12,6 @@ use futures_util::FutureExt;
 use super::builder::TestEngineBuilder;
 use super::tally::Tally;
 use crate::engine::{Engine, Inline};
-use crate::error::Error;
 #[cfg(feature = "sqlite")]
 use crate::store::Clock;
 use crate::store::{StoreError, StoreResult};
@@ -27,6 +26,18 @@ pub(super) enum Time {
     /// Delays can only be cut short.
     #[cfg(feature = "postgres")]
     OfDatabase(Arc<crate::store::postgres::PostgresStore>),
+}
+
+impl Time {
+    /// The virtual time, in microseconds.
+    pub(super) fn now(&self) -> Option<i64> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            Self::Virtual(clock) => Some(clock.micros()),
+            #[cfg(feature = "postgres")]
+            Self::OfDatabase(_) => None,
+        }
+    }
 }
 
 /// An [`Engine`] for tests: nothing runs until [`drain`](Self::drain) or [`advance`](Self::advance) is called, and
@@ -65,9 +76,9 @@ impl TestEngine {
     ///
     /// # Errors
     ///
-    /// [`Error::Option`] for a name that cannot be a schema's.
+    /// [`Error::Option`](crate::Error::Option) for a name that cannot be a schema's.
     #[cfg(feature = "postgres")]
-    pub fn postgres(pool: sqlx::PgPool, schema: &str) -> Result<TestEngineBuilder, Error> {
+    pub fn postgres(pool: sqlx::PgPool, schema: &str) -> Result<TestEngineBuilder, crate::Error> {
         TestEngineBuilder::postgres(pool, schema)
     }
 
