@@ -58,3 +58,14 @@ statements! {
     mark_unserved notify probe promote reclaim register_machines register_worker release retire set_aside settle
     sweep_instances sweep_workers watch workers
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn both_inserts_differ_only_in_what_they_do_about_rows_that_are_there() {
+        let statement = |file: &'static str| file.split_once("insert into").map(|(_, rest)| rest.trim_end());
+        let once = statement(include_str!("sql/insert.sql")).expect("a statement");
+        let again = statement(include_str!("sql/insert_again.sql")).expect("a statement");
+        assert_eq!(again, format!("{once}\non conflict (id) do nothing"));
+    }
+}

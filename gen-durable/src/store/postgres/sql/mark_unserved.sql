@@ -8,7 +8,7 @@
 -- Locks: `for no key update skip locked`. A worker that announces a machine at this moment waits for this and then
 -- corrects it, or this passes over the machine.
 with served as (
-    select distinct unnest(w.machines) as id from {schema}.workers w where not w.dead
+    select distinct pg_catalog.unnest(w.machines) as id from {schema}.workers w where not w.dead
 ),
 judged as (
     select m.id, exists (select from served s where s.id = m.id) as is_served
