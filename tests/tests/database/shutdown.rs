@@ -51,12 +51,12 @@ async fn unfinished_rows_are_handed_back_uncharged_and_taken_over_at_once() {
 async fn rows_that_waited_for_a_slot_are_back_when_the_shutdown_ends() {
     let bed = Bed::create().await;
     let (workers, mut foreman) = site();
-    let engine = bed.engine().queue("work", 1).drain_timeout(Duration::from_millis(50));
+    let engine = bed.engine().queue("work", 1).max_prefetch(50).drain_timeout(Duration::from_millis(50));
     let engine = engine.register(Work::machine(workers)).start().await.unwrap();
     // Short steps make it claim ahead; then one takes long. What it holds is handed back slowly.
     sqlx::raw_sql(
         "create function slow() returns trigger language plpgsql as $$ begin
-             if old.status = 'executing' and new.status = 'ready' then perform pg_sleep(0.02); end if;
+             if old.status = 'executing' and new.status = 'ready' then perform pg_sleep(0.01); end if;
              return new;
          end $$;
          create trigger slow before update on gen_durable.instances for each row execute function slow();",
