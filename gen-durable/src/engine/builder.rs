@@ -247,7 +247,7 @@ impl EngineBuilder {
             loops.spawn(reaper::take_back(Arc::clone(&core)));
         }
         for queue in &core.queues {
-            loops.spawn(scheduler::run(Arc::clone(&core), Arc::clone(queue)));
+            loops.spawn_scheduler(scheduler::run(Arc::clone(&core), Arc::clone(queue)));
         }
         Engine::begin(core, loops)
     }

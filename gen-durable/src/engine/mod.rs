@@ -80,6 +80,8 @@ impl Drop for Running {
 struct Loops {
     /// The loops that can end at any time.
     tasks: Vec<JoinHandle<()>>,
+    /// The loops of the queues, which end by themselves once the engine stops.
+    schedulers: Vec<JoinHandle<()>>,
     /// The flusher, which ends last.
     committer: Option<JoinHandle<()>>,
     /// Freed once nothing runs any more.
@@ -89,11 +91,15 @@ struct Loops {
 
 impl Loops {
     fn new(name: TakenName, tenure: Tenure) -> Self {
-        Self { tasks: Vec::new(), committer: None, _name: name, _tenure: tenure }
+        Self { tasks: Vec::new(), schedulers: Vec::new(), committer: None, _name: name, _tenure: tenure }
     }
 
     fn spawn(&mut self, run: impl Future<Output = ()> + Send + 'static) {
         self.tasks.push(tokio::spawn(run));
+    }
+
+    fn spawn_scheduler(&mut self, run: impl Future<Output = ()> + Send + 'static) {
+        self.schedulers.push(tokio::spawn(run));
     }
 
     fn spawn_committer(&mut self, run: impl Future<Output = ()> + Send + 'static) {
@@ -103,7 +109,7 @@ impl Loops {
 
 impl Drop for Loops {
     fn drop(&mut self) {
-        self.tasks.iter().chain(&self.committer).for_each(JoinHandle::abort);
+        self.tasks.iter().chain(&self.schedulers).chain(&self.committer).for_each(JoinHandle::abort);
     }
 }
 

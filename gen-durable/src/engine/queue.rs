@@ -246,15 +246,18 @@ impl Queue {
         lock(&self.state).forsaken_at()
     }
 
-    /// Notes that a stop handed these many rows back that waited for a slot.
-    pub(super) fn released(&self, rows: u64) {
+    /// Notes that a stop handed this many rows back that waited for a slot.
+    pub(super) fn note_released(&self, rows: u64) {
         lock(&self.state).released += rows;
     }
 
-    /// Steps that run, and rows that a stop handed back.
-    pub(super) fn running_and_released(&self) -> (u32, u64) {
-        let state = lock(&self.state);
-        (state.running, state.released)
+    /// How many rows that waited for a slot a stop handed back.
+    pub(super) fn released(&self) -> u64 {
+        lock(&self.state).released
+    }
+
+    pub(super) fn running(&self) -> u32 {
+        lock(&self.state).running
     }
 
     pub(super) fn saturation(&self) -> Event {

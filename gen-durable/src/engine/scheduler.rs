@@ -63,8 +63,7 @@ pub(super) async fn run(core: Arc<Core>, queue: Arc<Queue>) {
         }
     }
     // No more rows start; those that wait for a slot are for other nodes.
-    let released = hand_back(&core, &queue.name, queue.drain_buffer()).await;
-    queue.released(released);
+    queue.note_released(hand_back(&core, &queue.name, queue.drain_buffer()).await);
 }
 
 fn demand(core: &Core, queue: &Queue, lease: &Lease) -> Option<u32> {

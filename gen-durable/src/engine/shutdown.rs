@@ -11,18 +11,14 @@ use crate::telemetry::Event;
 /// How long the last words to the database may take, whatever its state.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
+pub(super) async fn run(core: &Arc<Core>, mut loops: Loops) {
     // The schedulers claim no more and hand the rows back that wait for a slot.
     core.stopping.send_replace(true);
     let lease = core.lease();
     // Steps get their time to end, and outcomes to be committed.
     let drained = tokio::time::timeout(core.options.drain_timeout, lease.shrinks_to(0)).await.is_ok();
-    let unfinished: Vec<(u32, u64)> = core
-        .queues
-        .iter()
-        .map(|queue| queue.running_and_released())
-        .map(|(running, released)| (if drained { 0 } else { running }, released))
-        .collect();
+    let unfinished: Vec<u32> =
+        core.queues.iter().map(|queue| if drained { 0 } else { queue.running() }).collect();
     let mut handed_back = false;
     let last_words = async {
         core.inserter.drained().await;
@@ -34,6 +30,8 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
             released?;
             handed_back = true;
         }
+        // They may still be handing back what waited for a slot.
+        futures_util::future::join_all(loops.schedulers.iter_mut()).await;
         core.store.retire(lease.id()).await?;
         if core.pokes.are_enabled() {
             let pokes: Vec<_> = core.queues.iter().map(|queue| Poke::Queue(queue.name.to_string())).collect();
@@ -44,9 +42,9 @@ pub(super) async fn run(core: &Arc<Core>, loops: Loops) {
     // Without an answer in time, the lease runs out by itself.
     let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
     lease.fence();
-    for (queue, (running, released)) in core.queues.iter().zip(unfinished) {
+    for (queue, running) in core.queues.iter().zip(unfinished) {
         core.events.emit(Event::QueueDrained {
-            released: released + if handed_back { u64::from(running) } else { 0 },
+            released: queue.released() + if handed_back { u64::from(running) } else { 0 },
             running,
             queue: Arc::clone(&queue.name),
         });
