@@ -348,6 +348,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_and_database_are_compared_in_doubt_and_every_twelfth_beat_in_any_case() {
+        let lease = lease_with(&[]);
+        let beats_until_compared = || (0..100).position(|_| lease.is_worth_comparing());
+        lease.lose_claim(lease.open_claim());
+        assert_eq!(beats_until_compared(), Some(0));
+        lease.clear_doubt();
+        assert_eq!(beats_until_compared(), Some(12));
+    }
+
+    #[test]
     fn a_row_claimed_after_the_look_is_not_taken_for_gone() {
         let lease = lease_with(&[]);
         let before = lease.rows();

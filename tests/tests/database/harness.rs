@@ -1,8 +1,9 @@
 //! The harness keeps its own promises.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -145,4 +146,33 @@ fn child_owns_a_server() {
     println!("server: {} {}", server.port(), server.directory().expect("it is ours").display());
     // Until killed; bounded in case the parent itself was.
     thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn every_test_that_the_ledger_names_exists() {
+    fn sources(directory: &Path, text: &mut String) {
+        for entry in
+            fs::read_dir(directory).expect("a directory of sources").map(|entry| entry.unwrap().path())
+        {
+            if entry.is_dir() {
+                sources(&entry, text);
+            } else if entry.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&fs::read_to_string(&entry).expect("a source"));
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut text = String::new();
+    for directory in ["tests/src", "tests/tests", "gen-durable/src", "gen-durable-macros/src"] {
+        sources(&root.join(directory), &mut text);
+    }
+    let ledger = fs::read_to_string(root.join("docs/races.md")).expect("the ledger");
+    let names = ledger
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .filter_map(|line| line.trim_end_matches('|').rsplit('|').next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let missing: Vec<&str> =
+        names.filter(|name| !text.contains(&format!("fn {name}(")) && !name.ends_with(".rs")).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:#?}");
 }

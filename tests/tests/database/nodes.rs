@@ -285,6 +285,37 @@ async fn a_locked_row_delays_its_own_instance_only() {
     engine.shutdown().await;
 }
 
+/// Rows that were claimed ahead of long steps do not wait for them.
+#[tokio::test]
+async fn rows_claimed_behind_long_steps_go_to_another_node_even_while_pokes_keep_coming() {
+    let bed = fleet::bed().await;
+    let web = web(&bed).await;
+    let gate = Arc::new(Semaphore::new(0));
+    let node = |name: &str| Node::named(name).slots(4).lease(HOUR, Duration::from_millis(200));
+    // Quick steps first, so that the node claims ahead; then long ones, with more behind them.
+    for (priority, count, does) in [(0, 600, Does::Nothing), (1, 4, Does::Hold), (2, 60, Does::Nothing)] {
+        web.insert_all((0..count).map(move |_| Run { does })).priority(priority).await.unwrap();
+    }
+    let busy = node("busy").engine(&bed, Some(Arc::clone(&gate))).start().await.unwrap();
+    let ahead = "select count(*) from gen_durable.instances where status = 'executing' and priority = 2";
+    let held = "select count(*) from gen_durable.instances where status = 'executing' and priority = 1";
+    until("every slot is held", || async { number(&bed.pool, held).await == 4 }).await;
+    println!("{} rows were claimed ahead", number(&bed.pool, ahead).await);
+    let other = node("other").engine(&bed, None).without_reaper().start().await.unwrap();
+    let rest = "select count(*) from gen_durable.instances where status <> 'done' and priority = 2";
+    until("the rest is done elsewhere", || async {
+        // A poke to everybody.
+        web.insert(Run { does: Does::Nothing }).await.unwrap();
+        number(&bed.pool, rest).await == 0
+    })
+    .await;
+    gate.add_permits(4);
+    until("all are done", || async { fleet::unfinished(&bed.pool).await == 0 }).await;
+    for engine in [busy, other, web] {
+        engine.shutdown().await;
+    }
+}
+
 /// Several engines of one process share the work; one that is dropped without a shutdown is as dead as one
 /// whose process crashed.
 #[tokio::test]
