@@ -27,8 +27,8 @@ async fn no_statement_takes_an_instant_from_a_nodes_clock() {
     assert!(all.len() > 15, "there are statements");
     for (name, parameters, _) in all {
         let instants = parameters.iter().filter(|ty| ty.contains("TIME") || ty.contains("DATE")).count();
-        // The insert takes what the caller gave to `run_at`, and nothing else.
-        assert_eq!(instants, usize::from(name == "insert"), "{name} takes {parameters:?}");
+        // An insert takes what the caller gave to `run_at`, and nothing else.
+        assert_eq!(instants, usize::from(name.starts_with("insert")), "{name} takes {parameters:?}");
     }
 }
 
