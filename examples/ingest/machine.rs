@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use gen_durable::prelude::*;
-use sqlx::PgPool;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
 use crate::content::{self, Figures, Print};
+use crate::database::Database;
 use crate::path::FilePath;
 use crate::table;
 
@@ -40,7 +40,7 @@ pub(crate) enum Findings {
 
 /// What the steps need.
 pub(crate) struct Steps {
-    pub(crate) pool: PgPool,
+    pub(crate) database: Database,
 }
 
 impl IngestFileSteps for Steps {
@@ -79,7 +79,7 @@ impl IngestFileSteps for Steps {
     /// May run again after its row was written but before its outcome was committed: then it writes the same
     /// row once more, so that the file still counts once.
     async fn store(&self, s: Store, cx: &mut Context<Store>) -> StepResult<Store> {
-        table::store(&self.pool, s.run, &s.path, &s.findings).await?;
+        table::store(&self.database, s.run, &s.path, &s.findings).await?;
         Ok(cx.done(()))
     }
 

@@ -35,6 +35,12 @@ impl FilePath {
         self.as_path().as_os_str().as_encoded_bytes()
     }
 
+    /// The name's extension, which stands for what kind of file it is.
+    pub(crate) fn kind(&self) -> String {
+        let extension = self.as_path().extension();
+        extension.map_or_else(|| "(none)".into(), |extension| extension.to_string_lossy().to_lowercase())
+    }
+
     /// For people.
     pub(crate) fn shown(&self) -> Cow<'_, str> {
         self.as_path().to_string_lossy()

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use sqlx::PgPool;
+use sqlx::AssertSqlSafe;
 
+use crate::database::{Database, with_pool};
 use crate::table::Run;
 
 /// How many kinds of files are shown one by one.
@@ -12,11 +13,10 @@ const KINDS: usize = 12;
 const PROBLEMS: usize = 20;
 
 /// By the name's extension. Sums of figures leave out binary files, which have none.
-const BY_KIND: &str = r"
+const BY_KIND: &str = "
     select
-        coalesce(lower(substring(name from '[^/]\.([^./]+)$')), '(none)') as kind,
-        count(*), coalesce(sum(bytes), 0)::bigint, coalesce(sum(lines), 0)::bigint,
-        coalesce(sum(words), 0)::bigint, coalesce(max(longest_line), 0)
+        kind, count(*), cast(coalesce(sum(bytes), 0) as bigint), cast(coalesce(sum(lines), 0) as bigint),
+        cast(coalesce(sum(words), 0) as bigint), coalesce(max(longest_line), 0)
     from ingest_files
     where run = $1 and problem is null
     group by kind
@@ -26,7 +26,7 @@ const BY_KIND: &str = r"
 const WITH_PROBLEMS: &str = "
     select name, problem from ingest_files where run = $1 and problem is not null
     union all
-    select coalesce(state ->> 'path', ''), coalesce(error, status::text) from gen_durable.overview
+    select coalesce(state ->> 'path', ''), coalesce(error, cast(status as text)) from {overview}
     where queue = $2 and status in ('failed', 'cancelled')
     order by 1";
 
@@ -35,11 +35,17 @@ const DISTINCT: &str = "select count(distinct sha256) from ingest_files where ru
 /// A line of the table: kind, files, bytes, lines, words, longest line.
 type Line = (String, i64, i64, i64, i64, i64);
 
-pub(crate) async fn print(run: &Run, pool: &PgPool) -> Result<(), gen_durable::BoxError> {
-    let kinds: Vec<Line> = sqlx::query_as(BY_KIND).bind(run.id).fetch_all(pool).await?;
-    let distinct: i64 = sqlx::query_scalar(DISTINCT).bind(run.id).fetch_one(pool).await?;
-    let problems: Vec<(String, String)> =
-        sqlx::query_as(WITH_PROBLEMS).bind(run.id).bind(run.queue()).fetch_all(pool).await?;
+pub(crate) async fn print(run: &Run, database: &Database) -> Result<(), gen_durable::BoxError> {
+    // Safe: texts of this program.
+    let with_problems = AssertSqlSafe(WITH_PROBLEMS.replace("{overview}", database.overview()));
+    let kinds: Vec<Line>;
+    let distinct: i64;
+    let problems: Vec<(String, String)>;
+    with_pool!(database, pool => {
+        kinds = sqlx::query_as(BY_KIND).bind(run.id).fetch_all(pool).await?;
+        distinct = sqlx::query_scalar(DISTINCT).bind(run.id).fetch_one(pool).await?;
+        problems = sqlx::query_as(with_problems).bind(run.id).bind(run.queue()).fetch_all(pool).await?;
+    });
 
     let mut lines = kinds;
     let total = sum("total", &lines);
