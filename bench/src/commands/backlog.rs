@@ -67,7 +67,7 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
             ],
         );
     }
-    report.fact("worst_ratio", worst);
+    report.figure("worst_ratio", worst);
     Ok(report)
 }
 

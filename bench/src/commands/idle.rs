@@ -37,6 +37,9 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
         let count = statements(&mut connection).await? - before - 1;
         engine.shutdown().await;
         let rate = count as f64 / arguments.seconds as f64;
+        if queues == 1 {
+            report.figure("statements_per_second_of_one_queue", rate);
+        }
         report.row(
             "statements",
             [

@@ -68,8 +68,8 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
             ],
         );
     }
-    report.fact("single_ratio_to_bare", single / bare_single);
-    report.fact("bulk_per_second", bulk);
+    report.figure("single_ratio_to_bare", single / bare_single);
+    report.figure("bulk_per_second", bulk);
     Ok(report)
 }
 

@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
         }
         let [rate, statements, wal] = figures.map(|samples| samples.median());
         let name = if ahead { "steps_per_second_run_ahead" } else { "steps_per_second" };
-        report.fact(name, rate.round());
+        report.figure(name, rate.round());
         report.row(
             "five steps",
             [
