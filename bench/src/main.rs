@@ -38,6 +38,7 @@ enum Command {
     Insert(commands::insert::Arguments),
     Idle(commands::idle::Arguments),
     Backlog(commands::backlog::Arguments),
+    Recovery(commands::recovery::Arguments),
 }
 
 impl Command {
@@ -51,6 +52,7 @@ impl Command {
             Self::Insert(arguments) => commands::insert::run(arguments, server).await,
             Self::Idle(arguments) => commands::idle::run(arguments, server).await,
             Self::Backlog(arguments) => commands::backlog::run(arguments, server).await,
+            Self::Recovery(arguments) => commands::recovery::run(arguments, server).await,
         }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod drain;
 pub(crate) mod idle;
 pub(crate) mod insert;
 pub(crate) mod pickup;
+pub(crate) mod recovery;
 pub(crate) mod server;
 pub(crate) mod steps;
 pub(crate) mod store;
