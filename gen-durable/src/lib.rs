@@ -1,7 +1,8 @@
-//! Typed, versioned, durable state machines on PostgreSQL.
+//! Typed, versioned, durable state machines on PostgreSQL or in a SQLite file.
 //!
 //! An *instance* of a machine is a row in your database. Each of its states has one *step*, an async method, which says
-//! what follows. Instances run to their end through crashes, deploys and outages, on one node or on many.
+//! what follows. Instances run to their end through crashes, deploys and outages: on PostgreSQL any number of nodes share
+//! the work; a SQLite file needs no server, and one engine at a time runs its queues.
 //!
 //! # The guarantee
 //!

@@ -53,7 +53,7 @@ impl Drop for Directory {
 /// Where a run keeps what it finds.
 enum Place {
     Sqlite(SqliteBed, SqlitePool),
-    Postgres(Database, PgPool),
+    Postgres(Box<Database>, PgPool),
 }
 
 impl Place {
@@ -144,7 +144,7 @@ fn text(output: &Output) -> String {
 async fn killed_ingest_goes_on_and_counts_every_file_once_on_postgres() {
     let database = Database::create().await;
     let pool = database.pool();
-    goes_on_after_kills(Place::Postgres(database, pool)).await;
+    goes_on_after_kills(Place::Postgres(Box::new(database), pool)).await;
 }
 
 #[tokio::test]
