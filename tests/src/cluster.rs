@@ -113,14 +113,14 @@ impl Drop for Supervisor {
 
 /// Makes a private directory under `/tmp`, whatever `TMPDIR` says: the path of a socket must stay under
 /// about 100 bytes, and an unprivileged user must be able to enter and remove it.
-fn create_directory() -> io::Result<PathBuf> {
+pub(crate) fn create_directory() -> io::Result<PathBuf> {
     let directory = PathBuf::from(format!("/tmp/gen-durable-{}", Uuid::now_v7().simple()));
     DirBuilder::new().mode(0o700).create(&directory)?;
     Ok(directory)
 }
 
-/// PostgreSQL refuses to run as root, so root's clusters run as `postgres`, or else as `nobody`.
-fn become_unprivileged(shell: &mut Command, directory: &Path) -> io::Result<()> {
+/// PostgreSQL and PgBouncer refuse to run as root, so root's run as `postgres`, or else as `nobody`.
+pub(crate) fn become_unprivileged(shell: &mut Command, directory: &Path) -> io::Result<()> {
     if fs::metadata(directory)?.uid() != 0 {
         return Ok(());
     }

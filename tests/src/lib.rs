@@ -11,6 +11,7 @@ mod cluster;
 mod database;
 #[cfg(doctest)]
 mod guides;
+mod pooler;
 mod process;
 mod proxy;
 mod server;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use bed::{Bed, TestClock};
 pub use database::Database;
+pub use pooler::Pooler;
 pub use process::{Process, end_with_parent};
 pub use proxy::Proxy;
 pub use server::{Server, ServerOptions};

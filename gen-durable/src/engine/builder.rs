@@ -128,6 +128,24 @@ impl EngineBuilder {
         self
     }
 
+    /// Whether the pool leads through a connection pooler in transaction mode, such as PgBouncer; false by default.
+    ///
+    /// Such a pooler lends a session of the server for one transaction, so the engine then names no prepared
+    /// statement and puts each of its statements between `begin` and `commit`. That costs four round trips for each
+    /// where one does, and planning each time; leave it out for a pooler in session mode, and for a direct
+    /// connection. The engine keeps few connections, so going past the pooler is faster where it is allowed.
+    ///
+    /// Nobody can listen through such a pooler: give the server's own address as [`listen_url`](Self::listen_url), or
+    /// work from other nodes is found by polling, within [`max_poll_interval`](Self::max_poll_interval).
+    ///
+    /// What a step does with the pool is its own affair: sqlx names statements unless told `persistent(false)`, and
+    /// asks for `extra_float_digits`, which PgBouncer must be told to ignore, or the pool's options not to send.
+    #[cfg(feature = "postgres")]
+    pub fn transaction_pooler(mut self, through: bool) -> Self {
+        self.source.set_transaction_pooler(through);
+        self
+    }
+
     /// When commits are safe from a power loss; [`Synchronous::Full`], at once, by default. For SQLite.
     #[cfg(feature = "sqlite")]
     pub fn synchronous(mut self, synchronous: crate::Synchronous) -> Self {

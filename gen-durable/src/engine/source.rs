@@ -13,7 +13,7 @@ use crate::store::sqlite::{SqliteStore, Synchronous};
 /// A store that is opened when the engine starts.
 pub(crate) enum Source {
     #[cfg(feature = "postgres")]
-    Postgres { pool: sqlx::PgPool, schema: String, listen_url: Option<String> },
+    Postgres { pool: sqlx::PgPool, schema: String, listen_url: Option<String>, pooler: bool },
     #[cfg(feature = "sqlite")]
     Sqlite { path: std::path::PathBuf, synchronous: Synchronous },
     /// One that is open already.
@@ -25,7 +25,7 @@ pub(crate) enum Source {
 impl Source {
     #[cfg(feature = "postgres")]
     pub(super) fn postgres(pool: sqlx::PgPool) -> Self {
-        Self::Postgres { pool, schema: DEFAULT_SCHEMA.into(), listen_url: None }
+        Self::Postgres { pool, schema: DEFAULT_SCHEMA.into(), listen_url: None, pooler: false }
     }
 
     #[cfg(feature = "sqlite")]
@@ -54,6 +54,14 @@ impl Source {
         }
     }
 
+    #[cfg(feature = "postgres")]
+    pub(super) fn set_transaction_pooler(&mut self, through: bool) {
+        match self {
+            Self::Postgres { pooler, .. } => *pooler = through,
+            _ => *self = Self::Misused { option: "transaction_pooler", store: "PostgreSQL" },
+        }
+    }
+
     #[cfg(feature = "sqlite")]
     pub(super) fn set_synchronous(&mut self, chosen: Synchronous) {
         match self {
@@ -78,12 +86,13 @@ impl Source {
     pub(super) fn open(self) -> Result<Arc<dyn Store>, Error> {
         match self {
             #[cfg(feature = "postgres")]
-            Self::Postgres { pool, schema, listen_url } => {
+            Self::Postgres { pool, schema, listen_url, pooler } => {
                 let schema = Schema::new(&schema)?;
                 let listen = listen_url.as_deref().map(str::parse).transpose();
                 let listen =
                     listen.map_err(|error: sqlx::Error| Error::option("listen_url", error.to_string()))?;
-                Ok(Arc::new(PostgresStore::new(pool, schema, listen)))
+                let store = if pooler { PostgresStore::through_pooler } else { PostgresStore::new };
+                Ok(Arc::new(store(pool, schema, listen)))
             }
             #[cfg(feature = "sqlite")]
             Self::Sqlite { path, synchronous } => Ok(Arc::new(SqliteStore::file(path, synchronous))),

@@ -152,11 +152,12 @@ impl Migrations<'_> {
     /// [`Error::Option`] for a name that cannot be a schema's; [`Error::Store`] when the database refuses.
     pub async fn version(&self, pool: &PgPool) -> Result<u32, Error> {
         let schema = Schema::new(self.schema)?;
-        let mut connection = pool.acquire().await.map_err(failed)?;
-        if !keeps_books(&mut connection, &schema).await? {
+        let mut connection = own_connection(pool).await?;
+        let mut transaction = connection.begin().await.map_err(failed)?;
+        if !keeps_books(&mut transaction, &schema).await? {
             return Ok(0);
         }
-        Ok(installed(&mut connection, &schema).await?.unsigned_abs())
+        Ok(installed(&mut transaction, &schema).await?.unsigned_abs())
     }
 
     /// The statements that lead from a version (0: nothing is installed) to the latest, for other tools.
@@ -204,9 +205,12 @@ async fn own_connection(pool: &PgPool) -> Result<PgConnection, Error> {
     pool.acquire().await.map(PoolConnection::detach).map_err(failed)
 }
 
+// The statements below have no names and run in a transaction, so that a transaction-mode pooler may be on the way.
+
 /// Lets one migration of a schema run at a time, until the transaction ends.
 async fn lock(connection: &mut PgConnection, schema: &Schema) -> Result<(), Error> {
     sqlx::query("select pg_advisory_xact_lock(hashtextextended('gen_durable.migrate.' || $1, 0))")
+        .persistent(false)
         .bind(schema.name())
         .execute(connection)
         .await
@@ -217,6 +221,7 @@ async fn lock(connection: &mut PgConnection, schema: &Schema) -> Result<(), Erro
 /// Asked first, because `create schema if not exists` needs its right even when there is nothing to create.
 async fn exists(connection: &mut PgConnection, schema: &Schema) -> Result<bool, Error> {
     sqlx::query_scalar("select exists (select from pg_catalog.pg_namespace where nspname = $1)")
+        .persistent(false)
         .bind(schema.name())
         .fetch_one(connection)
         .await
@@ -225,6 +230,7 @@ async fn exists(connection: &mut PgConnection, schema: &Schema) -> Result<bool, 
 
 async fn keeps_books(connection: &mut PgConnection, schema: &Schema) -> Result<bool, Error> {
     sqlx::query_scalar(include_str!("../store/postgres/sql/keeps_books.sql"))
+        .persistent(false)
         .bind(schema.name())
         .fetch_one(connection)
         .await
@@ -233,7 +239,7 @@ async fn keeps_books(connection: &mut PgConnection, schema: &Schema) -> Result<b
 
 async fn installed(connection: &mut PgConnection, schema: &Schema) -> Result<i32, Error> {
     let text = schema.put_into("select coalesce(max(version), 0) from {schema}.migrations");
-    sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(connection).await.map_err(failed)
+    sqlx::query_scalar(AssertSqlSafe(text)).persistent(false).fetch_one(connection).await.map_err(failed)
 }
 
 async fn run(connection: &mut PgConnection, text: String) -> Result<(), Error> {

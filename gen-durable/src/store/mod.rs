@@ -168,7 +168,7 @@ pub trait Store: Send + Sync + 'static {
     /// Tells other nodes. Best effort: nothing is lost when it fails.
     async fn notify(&self, pokes: &[Poke]) -> StoreResult<()>;
 
-    /// Begins to listen to what other nodes tell; `None` if this store has no other nodes.
+    /// Begins to listen to what other nodes tell; `None` if nothing can be heard here.
     async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>>;
 }
 

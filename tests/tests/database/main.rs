@@ -20,6 +20,7 @@ mod options;
 mod outage;
 mod payloads;
 mod poison;
+mod pooler;
 mod pools;
 mod replies;
 mod results;

@@ -22,20 +22,40 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What connections are opened with: the options of the user's pool, read again each time, as passwords rotate.
 #[derive(Debug, Clone)]
-pub(super) struct Source(PgPool);
+pub(super) struct Source {
+    pool: PgPool,
+    route: Route,
+}
+
+/// What is between us and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Route {
+    /// Nothing that matters: a connection is a session.
+    Direct,
+    /// A pooler that lends a session of the server for one transaction at a time.
+    TransactionPooler,
+}
 
 impl Source {
-    pub(super) fn new(pool: PgPool) -> Self {
-        Self(pool)
+    pub(super) fn new(pool: PgPool, route: Route) -> Self {
+        Self { pool, route }
     }
 
     pub(super) fn options(&self) -> Arc<PgConnectOptions> {
-        self.0.connect_options()
+        self.pool.connect_options()
+    }
+
+    pub(super) fn route(&self) -> Route {
+        self.route
     }
 
     async fn open(&self) -> StoreResult<PgConnection> {
         // The driver's log would call subscribers of `tracing` amid our statements, and most of them are of no interest.
-        let options = (*self.options()).clone().disable_statement_logging();
+        let mut options = (*self.options()).clone().disable_statement_logging();
+        if self.route == Route::TransactionPooler {
+            // PgBouncer refuses a connection that asks for it, unless told otherwise; our statements read no floats.
+            options = options.extra_float_digits(None);
+        }
         // The handshake can hang, too: a server behind a dead network, or a frozen one.
         match timeout(CONNECT_PATIENCE, options.connect()).await {
             Ok(opened) => opened.map_err(|error| classify("connect", error)),
@@ -127,7 +147,12 @@ impl Lane {
     ) -> StoreResult<Answer> {
         let mut lease = self.acquire().await?;
         loop {
-            match timeout(self.patience, call(&mut lease.connection, statement, times, &bind)).await {
+            match timeout(
+                self.patience,
+                call(&mut lease.connection, self.source.route, statement, times, &bind),
+            )
+            .await
+            {
                 Ok(Ok(answer)) => {
                     lease.give_back();
                     return Ok(answer);
@@ -172,19 +197,24 @@ struct Answer {
 
 async fn call(
     connection: &mut PgConnection,
+    route: Route,
     statement: &Statement,
     times: usize,
     bind: &(impl Fn(usize, Query) -> Query + Send + Sync),
 ) -> sqlx::Result<Answer> {
     let mut answer = Answer::default();
-    if times == 1 {
+    if times == 1 && route == Route::Direct {
         // One statement is a transaction by itself.
         collect(connection, bind(0, sqlx::query(statement.text())), &mut answer).await?;
         return Ok(answer);
     }
+    // Through a pooler always: the driver sends a statement's text and its parameters apart, and between the two a
+    // session outside of a transaction may go to somebody else. The text gets no name either: that would stay with
+    // a session that is not ours.
     let mut transaction = connection.begin().await?;
     for time in 0..times {
-        collect(&mut transaction, bind(time, sqlx::query(statement.text())), &mut answer).await?;
+        let query = bind(time, sqlx::query(statement.text())).persistent(route == Route::Direct);
+        collect(&mut transaction, query, &mut answer).await?;
     }
     transaction.commit().await?;
     Ok(answer)

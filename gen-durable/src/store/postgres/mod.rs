@@ -30,7 +30,7 @@ use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::{ConnectOptions, Row};
 use uuid::Uuid;
 
-use self::connection::{Lane, Query, Source};
+use self::connection::{Lane, Query, Route, Source};
 use self::failure::classify;
 use self::flush::HeldColumns;
 use self::listener::PostgresListener;
@@ -76,7 +76,17 @@ impl PostgresStore {
     /// `listen` is the server's direct address for when the pool's leads to a pooler, which cannot listen.
     #[must_use]
     pub fn new(pool: PgPool, schema: Schema, listen: Option<PgConnectOptions>) -> Self {
-        let source = Source::new(pool);
+        Self::over(Source::new(pool, Route::Direct), schema, listen)
+    }
+
+    /// The same through a pooler that lends a session of the server for one transaction at a time: no statement
+    /// has a name, each is a transaction with `begin` and `commit`. Without `listen`, nobody listens.
+    #[must_use]
+    pub fn through_pooler(pool: PgPool, schema: Schema, listen: Option<PgConnectOptions>) -> Self {
+        Self::over(Source::new(pool, Route::TransactionPooler), schema, listen)
+    }
+
+    fn over(source: Source, schema: Schema, listen: Option<PgConnectOptions>) -> Self {
         let lane = |slots, patience| Lane::new(source.clone(), slots, patience);
         Self {
             statements: Statements::new(&schema),
@@ -314,7 +324,12 @@ impl Store for PostgresStore {
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>> {
-        let options = self.listen.clone().unwrap_or_else(|| (*self.source.options()).clone());
+        let options = match (&self.listen, self.source.route()) {
+            (Some(direct), _) => direct.clone(),
+            (None, Route::Direct) => (*self.source.options()).clone(),
+            // A pooler would take the order, and let a session listen that is not ours.
+            (None, Route::TransactionPooler) => return Ok(None),
+        };
         let options = options.disable_statement_logging();
         Ok(Some(Box::new(PostgresListener::open(options, &self.schema).await?)))
     }

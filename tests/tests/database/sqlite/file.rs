@@ -131,6 +131,7 @@ async fn misfits_say_what_to_do() {
     for (option, builder) in [
         ("schema", memory().schema("x")),
         ("listen_url", memory().listen_url("x")),
+        ("transaction_pooler", memory().transaction_pooler(true)),
         ("synchronous", memory().synchronous(gen_durable::Synchronous::Full)),
         ("poke", memory().poke(Poke::Postgres)),
     ] {
