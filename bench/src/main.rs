@@ -39,6 +39,7 @@ enum Command {
     Idle(commands::idle::Arguments),
     Backlog(commands::backlog::Arguments),
     Recovery(commands::recovery::Arguments),
+    Stores(commands::stores::Arguments),
 }
 
 impl Command {
@@ -53,6 +54,7 @@ impl Command {
             Self::Idle(arguments) => commands::idle::run(arguments, server).await,
             Self::Backlog(arguments) => commands::backlog::run(arguments, server).await,
             Self::Recovery(arguments) => commands::recovery::run(arguments, server).await,
+            Self::Stores(arguments) => commands::stores::run(arguments, server).await,
         }
     }
 }

@@ -14,3 +14,9 @@ mod errors_and_retries {}
 
 #[doc = include_str!("../../docs/operations.md")]
 mod operations {}
+
+#[doc = include_str!("../../docs/testing.md")]
+mod testing {}
+
+#[doc = include_str!("../../docs/choosing-a-store.md")]
+mod choosing_a_store {}

@@ -9,3 +9,4 @@ pub(crate) mod recovery;
 pub(crate) mod server;
 pub(crate) mod steps;
 pub(crate) mod store;
+pub(crate) mod stores;
