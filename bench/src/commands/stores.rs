@@ -51,7 +51,7 @@ impl TouchSteps for Told {
 
 /// A fresh database of one store.
 enum Place {
-    Postgres(Database),
+    Postgres(Box<Database>),
     Sqlite(SqliteBed, Synchronous),
     Memory,
 }
@@ -76,7 +76,7 @@ async fn place(store: usize, server: &Server) -> Result<Place, Failure> {
         0 => {
             let database = Database::create_on(server).await?;
             migrate::up(&database.pool()).await?;
-            Place::Postgres(database)
+            Place::Postgres(Box::new(database))
         }
         1 => Place::Sqlite(SqliteBed::create().await, Synchronous::Full),
         2 => Place::Sqlite(SqliteBed::create().await, Synchronous::Normal),
