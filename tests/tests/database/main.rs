@@ -8,6 +8,7 @@
 mod bulk;
 mod conformance;
 mod crash;
+mod economy;
 mod fleet;
 mod freeze;
 mod harness;

@@ -104,37 +104,77 @@ impl Changes {
 /// A bed on a server that writes each statement to its log before it runs it.
 pub(crate) struct Logged {
     pub(crate) bed: Bed,
-    log: PathBuf,
+    log: Log,
 }
 
 impl Logged {
     pub(crate) async fn create() -> Self {
-        static SERVER: OnceLock<Server> = OnceLock::new();
-        let server = tokio::task::spawn_blocking(|| {
-            SERVER.get_or_init(|| {
-                let options = ServerOptions::fast()
-                    .set("log_statement", "all")
-                    .set("log_parameter_max_length", "0")
-                    .set("log_line_prefix", "%d ");
-                Server::start(options).expect("a server that logs statements")
-            })
-        })
-        .await
-        .expect("it starts");
-        let bed = Bed::on(Database::create_on(server).await.expect("a database")).await;
-        let log = server.directory().expect("it is ours").join("server.log");
-        Self { bed, log }
+        let (database, log) = logged_database().await;
+        Self { bed: Bed::on(database).await, log }
     }
 
     /// How often a statement of the engine ran.
     pub(crate) fn count(&self, statement: &str) -> usize {
-        let options = self.bed.database.options();
-        let ours = format!("{} LOG:  execute", options.get_database().expect("a name"));
-        let name = format!(" -- gen-durable: {statement}");
-        let log = std::fs::read(&self.log).expect("the server's log");
-        let log = String::from_utf8_lossy(&log);
-        log.lines().filter(|line| line.starts_with(&ours) && line.ends_with(&name)).count()
+        self.log.of_engine().iter().filter(|name| *name == statement).count()
     }
+
+    /// How often the database refused something with these words.
+    pub(crate) fn refusals(&self, words: &str) -> usize {
+        let error = format!("{} ERROR:  {words}", self.log.database);
+        self.log.lines().iter().filter(|line| line.starts_with(&error)).count()
+    }
+
+    /// How many statements of the engine ran.
+    pub(crate) fn total(&self) -> usize {
+        self.log.of_engine().len()
+    }
+}
+
+/// What a server writes about the statements of one database.
+pub(crate) struct Log {
+    path: PathBuf,
+    database: String,
+}
+
+impl Log {
+    /// Names of the engine's statements that ran so far, in order.
+    pub(crate) fn of_engine(&self) -> Vec<String> {
+        let name = |statement: String| Some(statement.rsplit_once("-- gen-durable: ")?.1.to_owned());
+        self.all().into_iter().filter_map(name).collect()
+    }
+
+    /// The first lines of all statements that ran so far, those that only begin and end transactions included.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let ours = ["execute ", "statement: "].map(|kind| format!("{} LOG:  {kind}", self.database));
+        let statement =
+            |line: &String| ours.iter().find_map(|begin| line.strip_prefix(begin)).map(str::to_owned);
+        self.lines().iter().filter_map(statement).collect()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let log = std::fs::read(&self.path).expect("the server's log");
+        String::from_utf8_lossy(&log).lines().map(str::to_owned).collect()
+    }
+}
+
+/// A database on a server that writes each statement to its log before it runs it.
+pub(crate) async fn logged_database() -> (Database, Log) {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let server = tokio::task::spawn_blocking(|| {
+        SERVER.get_or_init(|| {
+            let options = ServerOptions::fast()
+                .set("log_statement", "all")
+                .set("log_parameter_max_length", "0")
+                .set("log_line_prefix", "%d ");
+            Server::start(options).expect("a server that logs statements")
+        })
+    })
+    .await
+    .expect("it starts");
+    let database = Database::create_on(server).await.expect("a database");
+    let path = server.directory().expect("it is ours").join("server.log");
+    let log = Log { path, database: database.options().get_database().expect("a name").to_owned() };
+    (database, log)
 }
 
 /// A trigger that lets the database refuse updates of rows that `when` picks, with this SQLSTATE, as long as

@@ -1,5 +1,6 @@
 //! The store on PostgreSQL alone: races with explicit commits in the bad order, plans, faults, migrations.
 
+mod counts;
 mod data;
 mod faults;
 mod migrations;
