@@ -146,7 +146,7 @@ impl EngineBuilder {
         self
     }
 
-    /// When commits are safe from a power loss; [`Synchronous::Full`], at once, by default. For SQLite.
+    /// When commits are safe from a power loss; [`Synchronous::Full`](crate::Synchronous::Full), at once, by default. For SQLite.
     #[cfg(feature = "sqlite")]
     pub fn synchronous(mut self, synchronous: crate::Synchronous) -> Self {
         self.source.set_synchronous(synchronous);
