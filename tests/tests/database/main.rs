@@ -28,6 +28,7 @@ mod results;
 mod retention;
 mod running;
 mod shutdown;
+mod snapshots;
 mod sqlite;
 mod statements;
 mod store;
