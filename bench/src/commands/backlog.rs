@@ -101,9 +101,10 @@ async fn claims(
             queue: &queue,
             machines: &machines[..1],
             limit: arguments.batch,
+            alone: false,
         };
         let begin = Instant::now();
-        let claimed = store.claim(&request).await?;
+        let claimed = store.claim(&request).await?.rows;
         times.push_milliseconds(begin.elapsed());
         assert_eq!(claimed.len(), arguments.batch as usize, "there are enough rows that can run");
     }

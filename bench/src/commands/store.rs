@@ -138,8 +138,9 @@ async fn work(
     let queue: Arc<str> = "default".into();
     let mut drained = 0;
     for claim in 0.. {
-        let request = ClaimRequest { worker, claim, queue: &queue, machines: &[machine], limit: batch };
-        let rows = store.claim(&request).await?;
+        let request =
+            ClaimRequest { worker, claim, queue: &queue, machines: &[machine], limit: batch, alone: false };
+        let rows = store.claim(&request).await?.rows;
         if rows.is_empty() {
             break;
         }

@@ -65,8 +65,8 @@ impl Inline {
         let lease = self.core.lease();
         queue.take_slot();
         if !queue.has_buffered() {
-            match scheduler::fetch(&self.core, queue, &lease, 1).await {
-                Ok(tickets) => queue.claim_brought(tickets, 1),
+            match scheduler::fetch(&self.core, queue, &lease, 1, true).await {
+                Ok(fetched) => queue.claim_brought(fetched.tickets, 1),
                 Err(error) => {
                     queue.give_up_slot();
                     return Err(error);

@@ -8,7 +8,7 @@ use super::core::Core;
 use super::executor;
 use super::lease::Lease;
 use super::queue::{Queue, Ticket, Turn};
-use crate::store::{ClaimRequest, Held, SOLO_CRASHES, StoreResult};
+use crate::store::{ClaimRequest, Claims, Held, StoreResult};
 use crate::telemetry::{Event, Outage};
 
 /// How many decided outcomes may wait for the database before claiming pauses.
@@ -75,20 +75,20 @@ fn demand(core: &Core, queue: &Queue, lease: &Lease) -> Option<u32> {
 
 async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand: u32) -> StoreResult<usize> {
     queue.claim_begins();
-    let tickets = fetch(core, queue, lease, demand).await?;
+    let Fetched { tickets, left_suspects } = fetch(core, queue, lease, demand, false).await?;
     let count = tickets.len();
-    if is_suspect(&tickets) && !core.solo.0.swap(true, Ordering::AcqRel) {
-        let ran = run_alone(core, queue, lease, tickets).await;
+    if tickets.is_empty() && left_suspects && !core.solo.0.swap(true, Ordering::AcqRel) {
+        let ran = run_alone(core, queue, lease).await;
         core.solo.0.store(false, Ordering::Release);
         core.queues.iter().for_each(|queue| queue.poke());
-        return ran.map(|()| count);
+        return ran;
     }
-    if is_suspect(&tickets) || core.solo.is_on() {
+    if core.solo.is_on() {
         // Another row needs the node for itself.
         hand_back(core, &queue.name, tickets).await;
         return Ok(count);
     }
-    let unsafe_ahead = tickets.iter().any(|ticket| ticket.row.crashes > 0 || ticket.row.left_suspects);
+    let unsafe_ahead = left_suspects || tickets.iter().any(|ticket| ticket.row.crashes > 0);
     queue.claim_brought(tickets, demand);
     if unsafe_ahead {
         // Processes died lately. A row that was charged with that is not to be charged again for having waited
@@ -102,18 +102,20 @@ async fn claim(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>, demand:
     Ok(count)
 }
 
-/// Whether this is a row that must run alone; claims bring such a row only by itself.
-fn is_suspect(tickets: &[Ticket]) -> bool {
-    matches!(tickets, [ticket] if ticket.row.crashes >= SOLO_CRASHES)
+/// What a claim brought.
+pub(super) struct Fetched {
+    pub(super) tickets: Vec<Ticket>,
+    left_suspects: bool,
 }
 
-/// Claims rows.
+/// Claims rows; one that runs alone only if `alone`.
 pub(super) async fn fetch(
     core: &Core,
     queue: &Queue,
     lease: &Arc<Lease>,
     demand: u32,
-) -> StoreResult<Vec<Ticket>> {
+    alone: bool,
+) -> StoreResult<Fetched> {
     let claim = lease.open_claim();
     let request = ClaimRequest {
         worker: lease.id(),
@@ -121,9 +123,10 @@ pub(super) async fn fetch(
         queue: &queue.name,
         machines: core.registry.ids(),
         limit: demand,
+        alone,
     };
-    let rows = match core.store.claim(&request).await {
-        Ok(rows) => rows,
+    let Claims { rows, left_suspects } = match core.store.claim(&request).await {
+        Ok(claims) => claims,
         Err(error) => {
             lease.lose_claim(claim);
             return Err(error);
@@ -141,7 +144,7 @@ pub(super) async fn fetch(
     }
     let claimed_at = Instant::now();
     let ticket = |row| Ticket { row: Arc::new(row), lease: Arc::clone(lease), claimed_at, ran_ahead: 0 };
-    Ok(rows.into_iter().map(ticket).collect())
+    Ok(Fetched { tickets: rows.into_iter().map(ticket).collect(), left_suspects })
 }
 
 /// Starts a runner for each row that waits and finds a slot.
@@ -183,42 +186,30 @@ pub(super) fn run_ahead(core: &Arc<Core>, ticket: Ticket) {
     }
 }
 
-/// Runs a row that crashed twice with nothing else on this node, so that it takes no other row with it
-/// when it ends the process again. Hands the buffered rows back, and waits for the steps that run.
-///
-/// The row waits in its queue meanwhile: a step that ends the process now must not be charged to it.
-async fn run_alone(
-    core: &Arc<Core>,
-    queue: &Arc<Queue>,
-    lease: &Arc<Lease>,
-    mut suspect: Vec<Ticket>,
-) -> StoreResult<()> {
-    if lease.count() > 1 {
-        hand_back(core, &queue.name, suspect).await;
-        for other in &core.queues {
-            hand_back(core, &other.name, other.drain_buffer()).await;
-        }
-        if !idle(core, lease).await {
-            return Ok(());
-        }
-        suspect = fetch(core, queue, lease, 1).await?;
-        if !is_suspect(&suspect) {
-            // Another node has it; this one goes on with what comes next.
-            queue.claim_brought(suspect, 1);
-            return Ok(());
-        }
+/// Runs the most urgent row, which crashed twice, with nothing else on this node, so that it takes no other row
+/// with it when it ends the process again. Hands the buffered rows back, waits for the steps that run, and only
+/// then claims it: a step that ends the process meanwhile must not be charged to it.
+async fn run_alone(core: &Arc<Core>, queue: &Arc<Queue>, lease: &Arc<Lease>) -> StoreResult<usize> {
+    for other in &core.queues {
+        hand_back(core, &other.name, other.drain_buffer()).await;
     }
+    if !idle(core, lease).await || !lease.is_fresh(core.options.lease_ttl) {
+        return Ok(0);
+    }
+    let tickets = fetch(core, queue, lease, 1, true).await?.tickets;
+    let count = tickets.len();
     if core.is_stopping() || !lease.is_fresh(core.options.lease_ttl) {
-        hand_back(core, &queue.name, suspect).await;
-        return Ok(());
+        hand_back(core, &queue.name, tickets).await;
+        return Ok(count);
     }
-    for ticket in suspect {
+    // Another node may have taken the row, and this be any other one.
+    for ticket in tickets {
         queue.take_slot();
         executor::run(core, &ticket).await;
         queue.give_up_slot();
     }
     idle(core, lease).await;
-    Ok(())
+    Ok(count)
 }
 
 /// Waits until nothing is held under this lease; false when the engine stops.

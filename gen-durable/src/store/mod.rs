@@ -119,9 +119,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes due rows of a queue, most urgent first, for a worker that is not dead.
     ///
-    /// A row that crashed twice (`crashes >= SOLO_CRASHES`) is taken only when it is the most urgent one,
-    /// and then alone.
-    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>>;
+    /// A row that crashed twice (`crashes >= SOLO_CRASHES`) is taken only when it is the most urgent one, and then
+    /// alone, by a worker that holds nothing else. By others nothing is taken when such a row is the most urgent one.
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Claims>;
 
     /// Commits outcomes where the worker still owns the row; says of each, in order, what became of it.
     /// Asking again after a lost answer is safe: a committed outcome is recognised. `commits` are sorted by id.

@@ -72,6 +72,17 @@ pub struct ClaimRequest<'a> {
     pub machines: &'a [MachineId],
     /// How many rows at most.
     pub limit: u32,
+    /// Whether the worker holds nothing else: it may take a row that runs alone.
+    pub alone: bool,
+}
+
+/// What a claim brought.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Rows that the worker owns now, most urgent first.
+    pub rows: Vec<Claimed>,
+    /// Whether rows that run alone were left. Without any other row: the most urgent one runs alone.
+    pub left_suspects: bool,
 }
 
 /// A row that a worker owns: what its step needs.
@@ -99,8 +110,6 @@ pub struct Claimed {
     pub crashes: u32,
     /// W3C `traceparent` of whoever inserted it.
     pub trace_context: Option<String>,
-    /// Whether its claim passed over rows that run alone.
-    pub left_suspects: bool,
 }
 
 impl Claimed {

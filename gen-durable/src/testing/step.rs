@@ -28,7 +28,6 @@ pub fn context<S: State>() -> TestContext<S> {
         failures: 0,
         crashes: 0,
         trace_context: None,
-        left_suspects: false,
     };
     let scope = StepScope { payload_limit: 1024 * 1024, ..StepScope::default() };
     TestContext {

@@ -1,8 +1,8 @@
 //! What tests of faults share: machines, a journal of what the database committed, and nodes to kill.
 
+use std::collections::HashMap;
 use std::env;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use gen_durable::prelude::*;
@@ -137,8 +137,16 @@ pub(crate) mod errand {
         pub(crate) gate: Option<Arc<Semaphore>>,
     }
 
-    /// How many steps run in this process.
-    static RUNNING: AtomicI64 = AtomicI64::new(0);
+    /// How many steps run in this process, by node and database.
+    static RUNNING: LazyLock<Mutex<HashMap<String, i64>>> = LazyLock::new(Mutex::default);
+
+    fn running(node: &str, pool: &PgPool, more: i64) -> i64 {
+        let database = pool.connect_options().get_database().unwrap_or_default().to_owned();
+        let mut running = RUNNING.lock().unwrap();
+        let count = running.entry(format!("{node} on {database}")).or_default();
+        *count += more;
+        *count
+    }
 
     impl Errands {
         async fn note<S: gen_durable::State>(&self, cx: &Context<S>, what: &str) -> Result<(), StepError> {
@@ -182,7 +190,7 @@ pub(crate) mod errand {
     }
 
     async fn note(pool: &PgPool, id: InstanceId, node: &str, what: &str, crashes: i64) -> sqlx::Result<()> {
-        let beside = RUNNING.load(Ordering::SeqCst) - 1;
+        let beside = running(node, pool, 0) - 1;
         sqlx::query("insert into starts (id, node, what, crashes, beside) values ($1, $2, $3, $4, $5)")
             .bind(id.as_uuid())
             .bind(node)
@@ -204,14 +212,14 @@ pub(crate) mod errand {
 
     impl Running {
         fn here(errands: &Errands, id: InstanceId) -> Self {
-            RUNNING.fetch_add(1, Ordering::SeqCst);
+            running(&errands.node, &errands.pool, 1);
             Self { pool: errands.pool.clone(), node: errands.node.clone(), id, ended: false }
         }
     }
 
     impl Drop for Running {
         fn drop(&mut self) {
-            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            running(&self.node, &self.pool, -1);
             if !self.ended {
                 let (pool, node, id) = (self.pool.clone(), self.node.clone(), self.id);
                 tokio::spawn(async move { note(&pool, id, &node, "told to stop", 0).await });

@@ -113,26 +113,25 @@ async fn a_suspect_waits_in_its_queue_until_the_node_is_idle_and_then_runs_alone
     let busy = engine.insert(Run { does: Does::Hold }).await.unwrap();
     until("it runs", || async { starts(&bed.pool, busy.id()).await == 1 }).await;
 
-    let mut transaction = bed.pool.begin().await.unwrap();
     let suspect = uuid::Uuid::now_v7();
     let copy = "insert into gen_durable.instances (id, machine_id, step, state, queue, status, crashes) \
                 select $1, machine_id, step, '{\"does\":\"Hold\"}', queue, 'ready', 2 from gen_durable.instances";
-    sqlx::query(copy).bind(suspect).execute(&mut *transaction).await.unwrap();
-    transaction.commit().await.unwrap();
+    sqlx::query(copy).bind(suspect).execute(&bed.pool).await.unwrap();
+    let mut events = engine.events();
     let suspect = engine.handle::<Errand>(suspect.into());
     let behind = engine.insert(Run { does: Does::Hold }).await.unwrap();
     // The queue's turn is the suspect's; what comes behind it waits, too.
-    let mut events = engine.events();
-    let seen = async {
+    let looked = async {
         while let Some(notice) = events.next().await {
-            if let Notice::Event(Event::ClaimRan { count: 1, .. }) = notice {
+            if let Notice::Event(Event::ClaimRan { count: 0, queue, .. }) = notice
+                && &*queue == "errands"
+            {
                 return;
             }
         }
     };
-    // It may have been claimed, and handed back, before we listened.
-    let _ = tokio::time::timeout(Duration::from_secs(2), seen).await;
-    until("it is handed back", || async { row(&bed.pool, suspect.id()).await.0 == "ready" }).await;
+    tokio::time::timeout(SOON, looked).await.expect("it looks for work");
+    assert_eq!(row(&bed.pool, suspect.id()).await.0, "ready");
     assert_eq!(starts(&bed.pool, suspect.id()).await, 0);
 
     gate.add_permits(1);

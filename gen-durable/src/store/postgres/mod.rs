@@ -39,7 +39,7 @@ use self::statements::{Statement, Statements};
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
-    ClaimRequest, Claimed, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke, Promoted,
+    ClaimRequest, Claims, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke, Promoted,
     Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, WorkerBeat,
     delay_micros,
 };
@@ -192,11 +192,11 @@ impl Store for PostgresStore {
         }
     }
 
-    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>> {
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Claims> {
         let statement = &self.statements.claim;
         let machines: Vec<i32> = request.machines.iter().map(|machine| machine.0).collect();
         let (Some(&lowest), Some(&highest)) = (machines.iter().min(), machines.iter().max()) else {
-            return Ok(Vec::new());
+            return Ok(Claims::default());
         };
         let bind = |query: Query| {
             query
@@ -208,11 +208,10 @@ impl Store for PostgresStore {
                 .bind(i64::from(SOLO_CRASHES))
                 .bind(lowest)
                 .bind(highest)
+                .bind(request.alone)
         };
         let rows = self.claim.rows(statement, bind).await?;
-        decode(statement, || {
-            rows.iter().map(|row| read::claimed(row, request.queue, request.claim)).collect()
-        })
+        decode(statement, || read::claims(&rows, request.queue, request.claim))
     }
 
     async fn flush(

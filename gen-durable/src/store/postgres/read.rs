@@ -9,13 +9,22 @@ use uuid::Uuid;
 
 use super::failure::{classify, unknown};
 use crate::id::{InstanceId, MachineId, WorkerId};
-use crate::store::{Claimed, Count, Held, Promoted, Reclaimed, Snapshot, Status, StoreResult, WorkerBeat};
+use crate::store::{
+    Claimed, Claims, Count, Held, Promoted, Reclaimed, Snapshot, Status, StoreResult, WorkerBeat,
+};
 
 /// When to look again for due rows that somebody else held.
 const HELD_DUE: Duration = Duration::from_millis(50);
 
-/// A row of `claim.sql`.
-pub(super) fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result<Claimed> {
+/// The rows of `claim.sql`: those that were taken, or one of nulls, which says that suspects were left.
+pub(super) fn claims(rows: &[PgRow], queue: &Arc<str>, claim: i64) -> sqlx::Result<Claims> {
+    let left_suspects = rows.first().map_or(Ok(false), |row| row.try_get(9))?;
+    let taken = rows.iter().filter(|row| !matches!(row.try_get::<Option<Uuid>, _>(0), Ok(None)));
+    let rows = taken.map(|row| claimed(row, queue, claim)).collect::<sqlx::Result<_>>()?;
+    Ok(Claims { rows, left_suspects })
+}
+
+fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result<Claimed> {
     Ok(Claimed {
         id: InstanceId::from(row.try_get::<Uuid, _>(0)?),
         machine: MachineId(row.try_get(1)?),
@@ -28,7 +37,6 @@ pub(super) fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result
         failures: count(row, 6)?,
         crashes: count(row, 7)?,
         trace_context: row.try_get(8)?,
-        left_suspects: row.try_get(9)?,
     })
 }
 

@@ -31,7 +31,7 @@ use self::statements::Statement;
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
-    ClaimRequest, Claimed, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
+    ClaimRequest, Claims, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
     Promoted, Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, Tenure,
     WorkerBeat, delay_micros,
 };
@@ -175,18 +175,31 @@ impl Store for SqliteStore {
         Ok(())
     }
 
-    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Vec<Claimed>> {
-        let &ClaimRequest { worker, claim, queue: name, machines, limit } = request;
+    async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Claims> {
+        let &ClaimRequest { worker, claim, queue: name, machines, limit, alone } = request;
         let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
-        let query = query(statements::CLAIM)
+        let machines = batch::text(&machines);
+        let claiming = query(statements::CLAIM)
             .bind(worker.0)
             .bind(claim)
             .bind(name.to_string())
-            .bind(batch::text(&machines))
+            .bind(machines.clone())
             .bind(i64::from(limit))
-            .bind(i64::from(SOLO_CRASHES));
-        let answer = self.connections.write_one(Durability::Relaxed, statements::CLAIM, query).await?;
-        decode(statements::CLAIM, read::claimed(&answer.rows, name, claim))
+            .bind(i64::from(SOLO_CRASHES))
+            .bind(alone);
+        let answer = self.connections.write_one(Durability::Relaxed, statements::CLAIM, claiming).await?;
+        let mut claims = decode(statements::CLAIM, read::claims(&answer.rows, name, claim))?;
+        if claims.rows.is_empty() && !alone {
+            // An update returns only rows that it changed.
+            let statement = statements::SUSPECT_FIRST;
+            let asking = query(statement).bind(name.to_string()).bind(machines).bind(i64::from(SOLO_CRASHES));
+            let rows = self.connections.read(statement, asking).await?;
+            claims.left_suspects = match rows.first() {
+                Some(row) => decode(statement, row.try_get::<i64, _>(0))? != 0,
+                None => false,
+            };
+        }
+        Ok(claims)
     }
 
     async fn flush(

@@ -12,11 +12,12 @@ use uuid::Uuid;
 use super::failure::{classify, unknown};
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::store::{
-    Claimed, Count, Flushed, Held, Promoted, Reclaimed, Snapshot, Status, StoreResult, WorkerBeat,
+    Claimed, Claims, Count, Flushed, Held, Promoted, Reclaimed, Snapshot, Status, StoreResult, WorkerBeat,
 };
 
 /// Rows of `claim.sql`, which come in any order, by urgency.
-pub(super) fn claimed(rows: &[SqliteRow], queue: &Arc<str>, claim: i64) -> sqlx::Result<Vec<Claimed>> {
+pub(super) fn claims(rows: &[SqliteRow], queue: &Arc<str>, claim: i64) -> sqlx::Result<Claims> {
+    let left_suspects = rows.first().map_or(Ok(0_i64), |row| row.try_get(11))? != 0;
     let mut claimed = Vec::with_capacity(rows.len());
     for row in rows {
         let urgency: (i64, i64) = (row.try_get(9)?, row.try_get(10)?);
@@ -32,12 +33,11 @@ pub(super) fn claimed(rows: &[SqliteRow], queue: &Arc<str>, claim: i64) -> sqlx:
             failures: count(row, 6)?,
             crashes: count(row, 7)?,
             trace_context: row.try_get(8)?,
-            left_suspects: row.try_get::<i64, _>(11)? != 0,
         };
         claimed.push((urgency, row));
     }
     claimed.sort_by_key(|(urgency, _)| *urgency);
-    Ok(claimed.into_iter().map(|(_, row)| row).collect())
+    Ok(Claims { rows: claimed.into_iter().map(|(_, row)| row).collect(), left_suspects })
 }
 
 /// A row of `held.sql`.

@@ -44,6 +44,7 @@ statements! {
     RETIRE = "retire"
     SET_ASIDE = "set_aside"
     SETTLE = "settle"
+    SUSPECT_FIRST = "suspect_first"
     SWEEP_INSTANCES = "sweep_instances"
     SWEEP_WORKERS = "sweep_workers"
     WATCH = "watch"

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use gen_durable::Status;
-use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Transition};
+use gen_durable::store::{ClaimRequest, DonePolicy, Flushed, NewInstance, Start, Transition};
 
-use super::setup::{COMMITTED, Fixture, commit, done, next};
+use super::setup::{COMMITTED, Fixture, QUEUE, commit, done, next};
 
 /// R02, R03: a frozen node wakes after its row was taken away.
 #[tokio::test]
@@ -110,13 +110,27 @@ async fn row_that_crashed_twice_is_claimed_alone_and_at_its_turn() {
         f.store.reclaim(10).await.expect("it reclaims");
     }
     let others = f.insert(2).await;
+    let queue: std::sync::Arc<str> = QUEUE.into();
+    let machines = [f.machine];
+    let busy = ClaimRequest {
+        worker: f.worker,
+        claim: 1,
+        queue: &queue,
+        machines: &machines,
+        limit: 10,
+        alone: false,
+    };
+    let claims = f.store.claim(&busy).await.expect("it claims");
+    assert!(claims.rows.is_empty() && claims.left_suspects, "not by a worker that holds others: {claims:?}");
     let first = f.claim(10).await;
     assert_eq!((first.len(), first[0].id, first[0].crashes), (1, pill, 2), "alone, as the most urgent");
     f.store.release(f.worker, &[first[0].held()]).await.expect("it goes back");
 
     let urgent = NewInstance { priority: -1, ..f.instance() };
     f.store.insert(std::slice::from_ref(&urgent)).await.expect("it is inserted");
-    let company: Vec<_> = f.claim(10).await.iter().map(|row| row.id).collect();
+    let claims = f.store.claim(&busy).await.expect("it claims");
+    assert!(claims.left_suspects, "it is told of them");
+    let company: Vec<_> = claims.rows.iter().map(|row| row.id).collect();
     assert_eq!(company, [urgent.id, others[0], others[1]], "not among others");
     assert_eq!(f.claim(10).await[0].id, pill, "its turn");
 }

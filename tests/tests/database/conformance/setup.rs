@@ -64,8 +64,9 @@ impl Fixture {
 
     pub(crate) async fn claim_for(&self, machines: &[MachineId], claim: i64, limit: u32) -> Vec<Claimed> {
         let queue: Arc<str> = QUEUE.into();
-        let request = ClaimRequest { worker: self.worker, claim, queue: &queue, machines, limit };
-        self.store.claim(&request).await.expect("it claims")
+        let request =
+            ClaimRequest { worker: self.worker, claim, queue: &queue, machines, limit, alone: true };
+        self.store.claim(&request).await.expect("it claims").rows
     }
 
     /// On other connections.
@@ -77,8 +78,9 @@ impl Fixture {
         limit: u32,
     ) -> Vec<Claimed> {
         let queue: Arc<str> = QUEUE.into();
-        let request = ClaimRequest { worker, claim, queue: &queue, machines: &[self.machine], limit };
-        store.claim(&request).await.expect("it claims")
+        let request =
+            ClaimRequest { worker, claim, queue: &queue, machines: &[self.machine], limit, alone: true };
+        store.claim(&request).await.expect("it claims").rows
     }
 
     /// Inserts and claims one.

@@ -23,8 +23,9 @@ async fn names_of_any_characters_work() {
         ..f.instance()
     };
     f.store.insert(std::slice::from_ref(&new)).await.expect("it is inserted");
-    let request = ClaimRequest { worker, claim: 1, queue: &new.queue, machines: &[machine], limit: 1 };
-    let row = f.store.claim(&request).await.expect("it claims").remove(0);
+    let request =
+        ClaimRequest { worker, claim: 1, queue: &new.queue, machines: &[machine], limit: 1, alone: true };
+    let row = f.store.claim(&request).await.expect("it claims").rows.remove(0);
     assert_eq!((row.step.as_str(), row.trace_context.as_deref()), (new.step, Some(odd)));
     let flushed = f.store.flush(worker, &[stop(&row, odd)], gen_durable::store::DonePolicy::Keep).await;
     assert_eq!(flushed.expect("it flushes"), [COMMITTED]);

@@ -123,8 +123,9 @@ async fn what_a_dead_process_held_is_taken_back_at_once_and_charged() {
         queue: &"legs".into(),
         machines: &machine,
         limit: 1,
+        alone: true,
     };
-    assert_eq!(store.claim(&request).await.unwrap().len(), 1);
+    assert_eq!(store.claim(&request).await.unwrap().rows.len(), 1);
     let began = Instant::now();
     let engine = worker(&bed).name("next").lease_ttl(Duration::from_secs(3600)).start().await.unwrap();
     assert_eq!(handle.result().within(Duration::from_secs(20)).await.unwrap().done().unwrap(), 5);

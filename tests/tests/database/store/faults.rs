@@ -67,8 +67,14 @@ async fn first_call_after_a_restart_of_the_server_works() {
     f.insert(1).await;
     // Whoever claims must know that an answer may have been lost, so this one is not repeated silently.
     let queue = QUEUE.into();
-    let request =
-        ClaimRequest { worker: f.worker, claim: 2, queue: &queue, machines: &[f.machine], limit: 10 };
+    let request = ClaimRequest {
+        worker: f.worker,
+        claim: 2,
+        queue: &queue,
+        machines: &[f.machine],
+        limit: 10,
+        alone: true,
+    };
     f.store.claim(&request).await.expect_err("its connection is broken");
     assert_eq!(f.claim_as(f.worker, 3, 10).await.len(), 2);
     let mut listener = f.store.listen().await.expect("it listens").expect("there are others");

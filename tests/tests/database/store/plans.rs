@@ -11,7 +11,7 @@ const ROWS: u32 = 200_000;
 
 /// Arguments for one execution of each hot statement.
 const HOT: [(&str, &str, &[&str]); 8] = [
-    ("claim", "1, 1, 'default', '{1}', 100, 2, 1, 1", &["instances_pick", "Tid Scan"]),
+    ("claim", "1, 1, 'default', '{1}', 100, 2, 1, 1, false", &["instances_pick", "Tid Scan"]),
     (
         "flush",
         "1, true, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'",

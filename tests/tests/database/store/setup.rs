@@ -81,8 +81,9 @@ impl Fixture {
         limit: u32,
     ) -> Vec<Claimed> {
         let queue: Arc<str> = QUEUE.into();
-        let request = ClaimRequest { worker, claim, queue: &queue, machines: &[self.machine], limit };
-        store.claim(&request).await.expect("it claims")
+        let request =
+            ClaimRequest { worker, claim, queue: &queue, machines: &[self.machine], limit, alone: true };
+        store.claim(&request).await.expect("it claims").rows
     }
 
     /// Inserts and claims one.

@@ -1,7 +1,7 @@
 -- Takes the most urgent due rows of a queue for a worker.
 --
 -- $1 worker, $2 number of the claim, $3 queue, $4 machines this node can run, $5 limit, $6 crashes from which on
--- a row runs alone, $7 and $8 the lowest and the highest of $4
+-- a row runs alone, $7 and $8 the lowest and the highest of $4, $9 whether such a row may be taken
 --
 -- Locks: `for no key update skip locked` in index order; waits for nobody, so it cannot deadlock.
 --
@@ -48,11 +48,16 @@ taken as (
     from picked, head
     where i.ctid = picked.address
         and picked.wanted = $5
-        and case when head.crashes >= $6 then picked.address = head.address else picked.crashes < $6 end
+        and case when head.crashes >= $6 then $9 and picked.address = head.address else picked.crashes < $6 end
     returning i.*
+),
+suspects as (
+    select exists (select from picked where picked.crashes >= $6) as there_are
 )
 select
     t.id, t.machine_id, t.step, t.state::text, t.revision, t.attempt, t.failures, t.crashes, t.trace_context,
-    t.crashes < $6 and exists (select from picked where picked.crashes >= $6) as left_suspects
-from taken t
+    suspects.there_are
+from suspects
+left join taken t on true
+where t.id is not null or suspects.there_are
 order by t.priority, t.eligible_at

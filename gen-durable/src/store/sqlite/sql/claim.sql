@@ -1,7 +1,7 @@
 -- Takes the most urgent due rows of a queue for a worker.
 --
 -- ?1 worker, ?2 number of the claim, ?3 queue, ?4 machines this engine can run, ?5 limit, ?6 crashes from which on a
--- row runs alone
+-- row runs alone, ?7 whether such a row may be taken
 --
 -- Commits relaxed: a claim that a power loss takes away is only a row that is ready again, and the log is in order, so
 -- a later flush is never durable without it.
@@ -26,9 +26,9 @@ where rowid in (
         select picked.place
         from picked
         cross join head
-        where case when head.crashes >= ?6 then picked.place = head.place else picked.crashes < ?6 end
+        where case when head.crashes >= ?6 then ?7 and picked.place = head.place else picked.crashes < ?6 end
     )
     and exists (select 1 from gen_durable_workers w where w.id = ?1 and not w.dead)
 returning
     id, machine_id, step, state, revision, attempt, failures, crashes, trace_context, priority, eligible_at,
-    crashes < ?6 and exists (select 1 from picked p where p.crashes >= ?6)
+    exists (select 1 from picked p where p.crashes >= ?6)
