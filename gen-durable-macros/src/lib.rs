@@ -33,6 +33,7 @@ use proc_macro::TokenStream;
 /// | `queue = "slow"` | `"default"` | queue on which instances run |
 /// | `output = Receipt` | `()` | type that `cx.done(...)` takes |
 /// | `retry(...)` | none: the first failure stops | retry policy of all states that have none of their own |
+/// | `inline` | `false` | its steps may run ahead, on the claim that the step before held |
 /// | `steps = Steps` | | registers the machine at link time, with `Steps::default()` as its steps |
 /// | `crate = path` | `::gen_durable` | where this library is, if it is renamed or re-exported |
 ///
@@ -45,6 +46,7 @@ use proc_macro::TokenStream;
 /// | `finishes` | the machine may finish here |
 /// | `timeout = "30s"` | longest time for one run of the step; without it there is no limit |
 /// | `retry(...)` | retry policy of this state, instead of the machine's |
+/// | `inline = true` | this step may run ahead, instead of what the machine says |
 /// | `rename = "ship"` | name of the step in the store, if not the variant's in `snake_case` |
 /// | `alias = "deliver"` | an old name of the step, still to be found in the store; may be repeated |
 ///
