@@ -1,7 +1,7 @@
 //! Waiting for results: ends on this node are pushed, ends on other nodes are told by a poke or found by
 //! looking. All who wait look together, in one statement.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::Core;
 use super::lease::lock;
 use crate::id::InstanceId;
-use crate::store::{Snapshot, StoreError};
+use crate::store::{Snapshot, Status, StoreError};
 use crate::telemetry::Outage;
 
 /// How an instance ended.
@@ -133,6 +133,12 @@ async fn answer(core: &Core, watch: bool, asked: Vec<Question>, outage: &mut Out
     match core.store.probe(&ids, watch).await {
         Ok(snapshots) => {
             outage.worked();
+            if watch {
+                // A claim that came while they were marked has passed over them.
+                let ready = snapshots.iter().filter(|snapshot| snapshot.status == Status::Ready);
+                let queues: HashSet<&str> = ready.map(|snapshot| snapshot.queue.as_str()).collect();
+                queues.into_iter().for_each(|queue| core.work_committed(queue));
+            }
             let found: HashMap<InstanceId, Snapshot> =
                 snapshots.into_iter().map(|snapshot| (snapshot.id, snapshot)).collect();
             for question in asked {

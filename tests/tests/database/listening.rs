@@ -2,10 +2,12 @@
 //!
 //! Where a notification is to be proved, polls are an hour apart.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gen_durable::{Engine, EngineBuilder, Poke};
 use gen_durable_tests::{Bed, Proxy, until};
+use tokio::sync::Semaphore;
 
 use crate::fleet::errand::{Does, Errand, Errands, Run};
 use crate::fleet::{self, SOON, number};
@@ -138,6 +140,44 @@ async fn a_result_committed_at_any_moment_elsewhere_reaches_who_waits() {
     while let Some(waited) = waits.join_next().await {
         assert_eq!(waited.unwrap(), "a");
     }
+    engine.shutdown().await;
+    web.shutdown().await;
+}
+
+/// R07: a claim passes over a row that is just being marked by one who waits for its result.
+#[tokio::test]
+async fn a_row_that_was_being_marked_when_a_slot_came_free_is_picked_up_promptly() {
+    let bed = fleet::bed().await;
+    let slow = "
+        create function slow() returns trigger language plpgsql as $$
+        begin
+            perform pg_sleep(1);
+            return new;
+        end
+        $$;
+        create trigger slow before update on gen_durable.instances for each row
+            when (new.watched and not old.watched) execute function slow();
+    ";
+    sqlx::raw_sql(slow).execute(&bed.pool).await.unwrap();
+    let gate = Arc::new(Semaphore::new(0));
+    let errands = Errands { node: "a".into(), pool: bed.pool.clone(), gate: Some(Arc::clone(&gate)) };
+    let engine = bed.engine().queue("errands", 1).register(Errand::machine(errands));
+    let engine = engine.poll_interval(HOUR).max_poll_interval(HOUR).start().await.unwrap();
+    let web = elsewhere(&bed).await;
+    until("both listen", || async { listeners(&bed).await == 2 }).await;
+    web.insert(Run { does: Does::Hold }).await.unwrap();
+    until("the only slot is held", || async { number(&bed.pool, "select count(*) from starts").await == 1 })
+        .await;
+
+    let next = web.insert(Run { does: Does::Nothing }).await.unwrap();
+    let waits = tokio::spawn(async move { next.result().within(SOON).await.unwrap().done().unwrap() });
+    let marking = "select count(*) from pg_stat_activity where datname = current_database() \
+                   and state = 'active' and query like '-- gen-durable: watch%'";
+    until("it is being marked", || async { number(&bed.pool, marking).await == 1 }).await;
+    let freed = Instant::now();
+    gate.add_permits(1);
+    assert_eq!(waits.await.unwrap(), "a");
+    assert!(freed.elapsed() < PROMPT, "{:?}", freed.elapsed());
     engine.shutdown().await;
     web.shutdown().await;
 }
