@@ -1,5 +1,6 @@
 //! What an engine asks of the database while there is nothing to do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -7,7 +8,7 @@ use gen_durable_tests::Server;
 
 use crate::measure::statements;
 use crate::report::Report;
-use crate::work::{Failure, engine, migrated};
+use crate::work::{Failure, engine, five, migrated};
 
 /// Count the statements that an idle engine runs.
 #[derive(Debug, Args)]
@@ -26,7 +27,9 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
     report.fact("seconds", arguments.seconds);
     for &queues in &arguments.queues {
         let (_database, pool) = migrated(server).await?;
-        let builder = (0..queues).fold(engine(&pool), |builder, n| builder.queue(format!("queue {n}"), 10));
+        // An engine without a machine would not even look for work.
+        let runs_something = engine(&pool).register(five(&Arc::default(), false));
+        let builder = (0..queues).fold(runs_something, |builder, n| builder.queue(format!("queue {n}"), 10));
         let engine = builder.start().await?;
         // Polls have backed off by then.
         tokio::time::sleep(Duration::from_secs(10)).await;
