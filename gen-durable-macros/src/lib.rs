@@ -1,4 +1,4 @@
-//! The attribute macros of `gen-durable`; use them through that crate, whose pages show them at work.
+//! The macros of `gen-durable`; use them through that crate, whose pages show them at work.
 
 mod duration;
 mod errors;
@@ -7,6 +7,7 @@ mod job;
 mod keys;
 mod names;
 mod options;
+mod signal;
 
 use proc_macro::TokenStream;
 
@@ -32,6 +33,7 @@ use proc_macro::TokenStream;
 /// | `version = 2` | 1 | version in the store: an instance finishes on the version that it started on |
 /// | `queue = "slow"` | `"default"` | queue on which instances run |
 /// | `output = Receipt` | `()` | type that `cx.done(...)` takes |
+/// | `signals(A, B)` | none | types with `#[derive(Signal)]` that its instances may wait for and be sent |
 /// | `retry(...)` | none: the first failure stops | retry policy of all states that have none of their own |
 /// | `inline` | `false` | its steps may run ahead, on the claim that the step before held |
 /// | `steps = Steps` | | registers the machine at link time, with `Steps::default()` as its steps |
@@ -73,8 +75,8 @@ use proc_macro::TokenStream;
 ///
 /// These are errors of the build: a transition, a `done` or an inserted state that the attributes do not allow;
 /// a state without a step or a step without a state; a step whose future is not `Send`; an output of another
-/// type; a state that no transition reaches; names that collide, in Rust or in the store; unknown and repeated
-/// keys; generic parameters. All those that the macro sees are reported at once.
+/// type; a state that no transition reaches; names that collide, in Rust or in the store, those of its signals
+/// included; unknown and repeated keys; generic parameters. All those that the macro sees are reported at once.
 #[proc_macro_attribute]
 pub fn durable_fsm(arguments: TokenStream, item: TokenStream) -> TokenStream {
     fsm::attribute(&arguments.into(), &item.into()).into()
@@ -114,6 +116,29 @@ pub fn durable_fsm(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn durable_job(arguments: TokenStream, item: TokenStream) -> TokenStream {
     job::attribute(arguments.into(), &item.into()).into()
+}
+
+/// Makes a signal of a struct or an enum, to be sent to instances that wait for it.
+///
+/// The type is stored as the JSON that serde makes of it, so it derives `Serialize` and `Deserialize`, too. A
+/// machine takes the signals that it lists: `#[durable_fsm(signals(PaymentConfirmed))]`. One signal may be listed
+/// by many machines, those of other crates included.
+///
+/// # Keys of `#[signal(...)]` on the type
+///
+/// | key | default | meaning |
+/// |---|---|---|
+/// | `name = "paid"` | the type's name in `snake_case` | name in the store; never change it while signals are on their way |
+/// | `crate = path` | `::gen_durable` | where this library is, if it is renamed or re-exported |
+///
+/// # Errors
+///
+/// These are errors of the build: a union; generic parameters; unknown and repeated keys; a type that serde
+/// cannot store; a signal that a machine lists twice, and two with one name in its list.
+#[proc_macro_derive(Signal, attributes(signal))]
+pub fn signal(input: TokenStream) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    signal::derive(&input).into()
 }
 
 /// What `#[durable_fsm]` adds to the enum.

@@ -103,5 +103,5 @@ pub fn job_entry<S: State<Machine = S> + Machine>(
 ) -> MachineEntry {
     let state = StateEntry { step: S::STEP, aliases: &[], timeout, retry: Some(retry), inline: false };
     let code = StateCode { run, recover: |(), error, _| Box::pin(async { Err(Fault::Error(error)) }) };
-    entry::<S, (), 1>((), [state], [code], resources)
+    entry::<S, (), 1>((), [state], [code], resources, &[])
 }

@@ -71,6 +71,7 @@ mod machine;
 pub mod migrate;
 mod outcome;
 mod retry;
+mod signal;
 #[doc(hidden)]
 pub mod store;
 mod telemetry;
@@ -81,6 +82,38 @@ pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertA
 pub use error::{BoxError, Error, StepError};
 #[doc(hidden)]
 pub use gen_durable_macros::DurableStates;
+/// ```
+/// use gen_durable::prelude::*;
+///
+/// #[derive(Signal, Serialize, Deserialize)]
+/// struct PaymentConfirmed {
+///     cents: i64,
+/// }
+///
+/// #[derive(Signal, Serialize, Deserialize)]
+/// #[signal(name = "review")]
+/// enum Verdict {
+///     Approved,
+///     Refused { reason: String },
+/// }
+///
+/// #[durable_fsm(signals(PaymentConfirmed, Verdict))]
+/// enum Checkout {
+///     #[state(finishes)]
+///     Start { order: i64 },
+/// }
+///
+/// struct Steps;
+///
+/// impl CheckoutSteps for Steps {
+///     async fn start(&self, _: Start, cx: &mut Context<Start>) -> StepResult<Start> {
+///         Ok(cx.done(()))
+///     }
+/// }
+///
+/// assert_eq!(Checkout::machine(Steps).signals(), ["payment_confirmed", "review"]);
+/// ```
+pub use gen_durable_macros::Signal;
 /// ```
 /// use gen_durable::prelude::*;
 ///
@@ -136,6 +169,7 @@ pub use job::{Job, JobError, JobResult, JobReturn};
 pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Storable, Uses};
 pub use outcome::{Next, Outcome, StepResult};
 pub use retry::RetryPolicy;
+pub use signal::{Signal, SignalFor};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::Synchronous;
 pub use store::{Count, Snapshot, Status, StoreError};
@@ -150,7 +184,8 @@ pub mod prelude {
     pub use crate::job::{Job, JobError, JobResult};
     pub use crate::machine::Machine;
     pub use crate::outcome::{Outcome, StepResult};
-    pub use gen_durable_macros::{durable_fsm, durable_job};
+    pub use crate::signal::Signal;
+    pub use gen_durable_macros::{Signal, durable_fsm, durable_job};
     pub use serde::{Deserialize, Serialize};
 }
 
@@ -166,6 +201,7 @@ pub mod __private {
     };
     pub use crate::outcome::StepResult;
     pub use crate::retry::RetryPolicy;
+    pub use crate::signal::{Signal, SignalFor, distinct_signals, signal_name};
     pub use ::inventory;
     pub use ::serde;
     pub use ::std::boxed::Box;

@@ -53,7 +53,7 @@ pub trait State: Sized + Send + 'static {
     const STORED: Stored<Self>;
 }
 
-/// What serde can turn into text and back, as every state must be: implemented for all such types.
+/// What serde can turn into text and back, as every state and signal must be: implemented for all such types.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be stored",
     label = "not serializable",
@@ -64,19 +64,19 @@ pub trait Storable: Serialize + DeserializeOwned {}
 #[diagnostic::do_not_recommend]
 impl<T: Serialize + DeserializeOwned> Storable for T {}
 
-/// How a state becomes text and back.
+/// How a state or a signal becomes text and back.
 ///
-/// These are functions in a constant, not serde's traits as supertraits of [`State`], so that a state which
-/// serde cannot store is one error and not one for each trait that generated code implements for it.
+/// These are functions in a constant, not serde's traits as supertraits of [`State`] and `Signal`, so that a type
+/// which serde cannot store is one error and not one for each trait that generated code implements for it.
 pub struct Stored<S> {
     pub(crate) write: fn(&S) -> serde_json::Result<String>,
     pub(crate) read: fn(&str) -> serde_json::Result<S>,
 }
 
-/// How serde turns a state into text and back; called by generated code.
+/// How serde turns a state or a signal into text and back; called by generated code.
 #[must_use]
 pub const fn stored<S: Storable>() -> Stored<S> {
-    Stored { write: |state| serde_json::to_string(state), read: |text| serde_json::from_str(text) }
+    Stored { write: |value| serde_json::to_string(value), read: |text| serde_json::from_str(text) }
 }
 
 impl<S> fmt::Debug for Stored<S> {
@@ -126,6 +126,7 @@ pub struct MachineEntry {
     pub(crate) queue: &'static str,
     pub(crate) states: Arc<[StateEntry]>,
     pub(crate) resources: &'static [Resource],
+    pub(crate) signals: &'static [&'static str],
     pub(crate) steps: Arc<dyn ErasedSteps>,
 }
 
@@ -146,6 +147,12 @@ impl MachineEntry {
     #[must_use]
     pub fn queue(&self) -> &'static str {
         self.queue
+    }
+
+    /// Names in the store of the signals that its instances take, in the order in which they are listed.
+    #[must_use]
+    pub fn signals(&self) -> &'static [&'static str] {
+        self.signals
     }
 }
 
@@ -247,6 +254,7 @@ pub fn entry<M: Machine, H: Send + Sync + 'static, const N: usize>(
     states: [StateEntry; N],
     code: [StateCode<H>; N],
     resources: &'static [Resource],
+    signals: &'static [&'static str],
 ) -> MachineEntry {
     MachineEntry {
         name: M::NAME,
@@ -254,6 +262,7 @@ pub fn entry<M: Machine, H: Send + Sync + 'static, const N: usize>(
         queue: M::QUEUE,
         states: Arc::new(states),
         resources,
+        signals,
         steps: Arc::new(Steps { code, steps }),
     }
 }
@@ -277,8 +286,8 @@ pub fn unknown_step<M: Machine>(step: &str) -> String {
 
 /// Stands for code that a mistake in a macro's input left out; never runs, because the build fails.
 #[must_use]
-pub fn stub<T>() -> T {
-    unreachable!("the macro reported an error")
+pub const fn stub<T>() -> T {
+    panic!("the macro reported an error")
 }
 
 /// A machine that was submitted at link time.

@@ -27,6 +27,7 @@ pub(crate) fn check(machine: &Machine, errors: &Errors) {
     methods_differ(machine, errors);
     steps_differ(machine, errors);
     all_are_reached(machine, errors);
+    signals_differ(machine, errors);
 }
 
 /// States that hide these names would break the module around them: those of the standard prelude and of
@@ -84,6 +85,7 @@ pub(crate) const PRELUDE: &[&str] = &[
     "JobResult",
     "Machine",
     "Outcome",
+    "Signal",
     "StepError",
     "StepResult",
 ];
@@ -275,5 +277,14 @@ fn all_are_reached(machine: &Machine, errors: &Errors) {
             "no transition reaches `{name}`; name it in a `next(...)` that leads here, or mark it `#[state(initial)]`"
         );
         errors.at(name, message);
+    }
+}
+
+fn signals_differ(machine: &Machine, errors: &Errors) {
+    let signals = &machine.options.signals;
+    for (at, signal) in signals.iter().enumerate() {
+        if signals[..at].iter().any(|earlier| signal.repeats(earlier)) {
+            errors.at(&signal.path, format!("`{}` is named twice in `signals`; keep one", signal.text()));
+        }
     }
 }

@@ -5,7 +5,7 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Field, LitStr};
 
-use super::model::{Kind, Machine, State};
+use super::model::{Kind, Machine, State, TakenSignal};
 use super::parse::carried;
 use crate::options::{at, duration_tokens, option_tokens, place};
 
@@ -17,10 +17,11 @@ pub(crate) fn machine(machine: &Machine) -> TokenStream {
     let structs = machine.states.iter().map(|state| state_struct(machine, state));
     let states = machine.states.iter().map(|state| state_impls(machine, state));
     let rules = rules(machine);
+    let signals = signals(machine);
     let steps = steps_trait(machine);
     let entry = entry(machine);
     let machine = machine_impl(machine);
-    quote!(#(#structs)* #steps #entry #machine #(#states)* #rules)
+    quote!(#(#structs)* #steps #entry #machine #(#states)* #rules #signals)
 }
 
 /// The struct of a state.
@@ -143,6 +144,11 @@ pub(crate) fn entry(machine: &Machine) -> TokenStream {
             }
         }
     });
+    let signals = machine.options.signals.iter().map(|TakenSignal { cfgs, path }| {
+        let private = at(place(path.span()), private);
+        quote!(#(#cfgs)* #private::signal_name::<Self, #path>())
+    });
+    let signals = quote!(const { &[#(#signals),*] });
     let discovered = machine.options.steps.as_ref().map(|ty| {
         let default = quote_spanned!(ty.span()=> <#ty as ::core::default::Default>::default());
         quote! {
@@ -155,7 +161,7 @@ pub(crate) fn entry(machine: &Machine) -> TokenStream {
             /// The machine with its steps, to be registered with an engine.
             #[must_use]
             #vis fn machine(steps: impl #steps) -> #private::MachineEntry {
-                #private::entry::<Self, _, _>(steps, [#(#entries),*], [#(#code),*], &[])
+                #private::entry::<Self, _, _>(steps, [#(#entries),*], [#(#code),*], &[], #signals)
             }
         }
         #discovered
@@ -291,4 +297,38 @@ fn rules(machine: &Machine) -> TokenStream {
         }
     }
     rules
+}
+
+/// Which signals the machine takes, and that no two of them have one name.
+fn signals(machine: &Machine) -> TokenStream {
+    let Machine { private, ident, options, .. } = machine;
+    let signals = options.signals.iter().enumerate().map(|(index, signal)| {
+        let TakenSignal { cfgs, path } = signal;
+        let span = place(path.span());
+        let private = at(span, private);
+        let earlier = options.signals[..index].iter().map(|other| {
+            let TakenSignal { cfgs, path: earlier } = other;
+            let problem = format!(
+                "`{ident}` takes two signals that have one name in the store: `{}` and `{}`; change one by `#[signal(name = \"...\")]`",
+                other.text(),
+                signal.text(),
+            );
+            quote_spanned! {span=>
+                #(#cfgs)*
+                #private::distinct_signals(
+                    #private::signal_name::<#ident, #earlier>(),
+                    #private::signal_name::<#ident, #path>(),
+                    #problem,
+                );
+            }
+        });
+        let distinct = (index > 0).then(|| quote_spanned!(span=> #(#cfgs)* const _: () = { #(#earlier)* };));
+        quote_spanned! {span=>
+            #(#cfgs)*
+            #[automatically_derived]
+            impl #private::SignalFor<#ident> for #path {}
+            #distinct
+        }
+    });
+    signals.collect()
 }

@@ -10,7 +10,7 @@ use syn::ext::IdentExt;
 
 use super::check::PRELUDE;
 use super::expand;
-use super::model::{Kind, Machine, State};
+use super::model::{Kind, Machine, State, TakenSignal};
 use crate::options::is_foreign;
 
 /// The stubs of a machine with mistakes.
@@ -30,6 +30,13 @@ pub(crate) fn machine(mut machine: Machine) -> TokenStream {
         state.options.aliases.clear();
     }
     machine.options.steps = None;
+    let mut signals: Vec<TakenSignal> = Vec::new();
+    for signal in std::mem::take(&mut machine.options.signals) {
+        if !signals.iter().any(|earlier| signal.repeats(earlier)) {
+            signals.push(signal);
+        }
+    }
+    machine.options.signals = signals;
     expand::machine(&machine)
 }
 

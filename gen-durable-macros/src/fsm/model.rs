@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use syn::{Attribute, Fields, FieldsNamed, Generics, Ident, LitStr, Type, Visibility};
+use quote::ToTokens;
+use syn::{Attribute, Fields, FieldsNamed, Generics, Ident, LitStr, Type, TypePath, Visibility};
 
 use crate::options::Retry;
 
@@ -29,10 +30,18 @@ pub(crate) struct MachineOptions {
     pub(crate) version: Option<u32>,
     pub(crate) queue: Option<LitStr>,
     pub(crate) output: Option<Type>,
+    pub(crate) signals: Vec<TakenSignal>,
     pub(crate) retry: Option<Retry>,
     /// Whether its steps may run ahead, if they do not say otherwise.
     pub(crate) inline: bool,
     pub(crate) steps: Option<Type>,
+}
+
+/// A signal that the machine takes.
+pub(crate) struct TakenSignal {
+    /// `cfg` attributes before it.
+    pub(crate) cfgs: Vec<Attribute>,
+    pub(crate) path: TypePath,
 }
 
 /// A variant.
@@ -100,6 +109,19 @@ impl Machine {
     }
 }
 
+impl TakenSignal {
+    /// The path as it was written, for messages.
+    pub(crate) fn text(&self) -> String {
+        self.path.to_token_stream().to_string().replace(' ', "")
+    }
+
+    /// Whether both are written alike, conditions included.
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
+        let text = |TakenSignal { cfgs, path }: &Self| quote::quote!(#(#cfgs)* #path).to_string();
+        text(self) == text(other)
+    }
+}
+
 impl State {
     /// Name of its step in the store, and where it comes from.
     pub(crate) fn step_name(&self) -> (String, Span) {
@@ -111,7 +133,6 @@ impl State {
 
     /// The type of the state.
     pub(crate) fn ty(&self) -> TokenStream {
-        use quote::ToTokens;
         match &self.kind {
             Kind::Own(ty) => ty.to_token_stream(),
             _ => self.ident.to_token_stream(),

@@ -3,22 +3,23 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
-use syn::parse::ParseStream;
+use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, Ident, Meta, Path, Token, Variant};
 
-use super::model::{Kind, Machine, MachineOptions, State, StateOptions};
+use super::model::{Kind, Machine, MachineOptions, State, StateOptions, TakenSignal};
 use super::serde::{self, Place};
 use crate::errors::Errors;
 use crate::keys::{self, Key, Known, key};
 use crate::names::{identifier, snake_case_of};
 use crate::options::{self, Retry};
 
-const MACHINE_KEYS: [Known; 8] = [
+const MACHINE_KEYS: [Known; 9] = [
     key("name", "name = \"checkout\""),
     key("version", "version = 1"),
     key("queue", "queue = \"default\""),
     key("output", "output = Receipt"),
+    key("signals", "signals(PaymentConfirmed)"),
     key("retry", "retry(max_attempts = 5)"),
     key("inline", "inline"),
     key("steps", "steps = Steps"),
@@ -87,6 +88,7 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
             "version" => options.version = Some(options::positive(key, input)?),
             "queue" => options.queue = Some(options::name(key, input)?),
             "output" => options.output = Some(key.value(input)?),
+            "signals" => options.signals = keys::values(key.list(input)?)?,
             "retry" => options.retry = Some(Retry::read(key, input, errors)?),
             "inline" => options.inline = options::flag(key, input)?,
             "steps" => options.steps = Some(key.value(input)?),
@@ -95,6 +97,26 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
         Ok(())
     });
     (options, krate)
+}
+
+impl Parse for TakenSignal {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let cfgs = input.call(Attribute::parse_outer)?;
+        if let Some(other) = cfgs.iter().find(|attribute| !attribute.path().is_ident("cfg")) {
+            return Err(syn::Error::new_spanned(
+                other,
+                "only `#[cfg(...)]` may stand before a signal; remove this",
+            ));
+        }
+        let start = input.span();
+        let path = input.parse().map_err(|_| {
+            syn::Error::new(
+                start,
+                "`signals` takes types that derive `Signal`; write for example `signals(PaymentConfirmed)`",
+            )
+        })?;
+        Ok(Self { cfgs, path })
+    }
 }
 
 fn state(variant: &Variant, for_all: &[TokenStream], derives_serde: bool, errors: &Errors) -> State {

@@ -1,6 +1,6 @@
 use gen_durable::prelude::*;
 
-#[durable_fsm(signals(Paid))]
+#[durable_fsm(rate_limit = "carrier")]
 enum Checkout {
     #[state(next(Ship))]
     Start { order: i64 },
