@@ -37,9 +37,18 @@ pub(crate) fn read(
     errors: &Errors,
     mut each: impl FnMut(&Key<'_>, ParseStream<'_>) -> syn::Result<()>,
 ) {
+    items(tokens, errors, |input| read_one(input, place, known, seen, errors, &mut each));
+}
+
+/// Reads `tokens` item by item, separated by commas; `each` reads one. After a mistake it goes on with the next.
+pub(crate) fn items(
+    tokens: TokenStream,
+    errors: &Errors,
+    mut each: impl FnMut(ParseStream<'_>) -> syn::Result<()>,
+) {
     let parser = |input: ParseStream<'_>| {
         while !input.is_empty() {
-            if let Err(error) = read_one(input, place, known, seen, errors, &mut each) {
+            if let Err(error) = each(input) {
                 errors.keep(error);
                 skip_to_comma(input);
             }

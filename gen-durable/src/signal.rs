@@ -32,7 +32,7 @@ pub trait Signal: Sized + Send + 'static {
 #[diagnostic::on_unimplemented(
     message = "the machine `{M}` does not take the signal `{Self}`",
     label = "not a signal of `{M}`",
-    note = "if it should be, list it: `#[durable_fsm(signals({Self}))]`"
+    note = "if it should be, list it: `#[durable_fsm(signals({Self}))]`; a job takes none"
 )]
 pub trait SignalFor<M: Machine>: Signal {}
 

@@ -25,8 +25,28 @@ pub struct Receipt {
     pub order: i64,
 }
 
+/// The money is there.
+#[derive(Debug, Signal, Serialize, Deserialize)]
+pub struct PaymentConfirmed {
+    /// How much.
+    pub cents: i64,
+}
+
+/// What the warehouse says.
+#[derive(Debug, Signal, Serialize, Deserialize)]
+#[signal(name = "stock")]
+pub enum Stock {
+    /// All is there.
+    There,
+    /// It comes on a day.
+    On(String),
+}
+
+#[derive(Signal, Serialize, Deserialize)]
+struct Hidden;
+
 /// One order.
-#[durable_fsm(version = 2, output = Receipt, retry(max_attempts = 5, backoff = "1s"), steps = Steps)]
+#[durable_fsm(version = 2, output = Receipt, signals(PaymentConfirmed, Stock), retry(max_attempts = 5, backoff = "1s"), steps = Steps)]
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Checkout {
     /// Reserves the stock.
@@ -90,7 +110,7 @@ impl CheckoutSteps for Steps {
     }
 }
 
-#[durable_fsm]
+#[durable_fsm(signals(Hidden, Stock))]
 enum Private {
     #[state(finishes)]
     Only { order: i64 },
@@ -134,5 +154,7 @@ pub async fn send_mail(mail: SendMail, cx: &mut Context<SendMail>) -> JobResult<
 fn generated_code_causes_no_finding() {
     assert_eq!(Checkout::machine(Steps).version(), 2);
     assert_eq!(Private::machine(PrivateStepsOfOurs).name(), "private");
+    assert_eq!(Checkout::machine(Steps).signals(), ["payment_confirmed", "stock"]);
+    assert_eq!(Private::machine(PrivateStepsOfOurs).signals(), ["hidden", "stock"]);
     assert_eq!(SendMail::job().queue(), "mail");
 }

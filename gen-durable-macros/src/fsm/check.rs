@@ -165,6 +165,8 @@ fn hides_nothing(machine: &Machine, state: &State, errors: &Errors) {
         "the trait of its steps"
     } else if PRELUDE.contains(&name.as_str()) {
         "a name that Rust's or gen-durable's prelude imports"
+    } else if machine.options.takes(&state.ident) {
+        "a signal that the machine takes"
     } else {
         return;
     };

@@ -10,7 +10,7 @@ use syn::ext::IdentExt;
 
 use super::check::PRELUDE;
 use super::expand;
-use super::model::{Kind, Machine, State, TakenSignal};
+use super::model::{Kind, Machine, MachineOptions, State, TakenSignal};
 use crate::options::is_foreign;
 
 /// The stubs of a machine with mistakes.
@@ -21,7 +21,8 @@ pub(crate) fn machine(mut machine: Machine) -> TokenStream {
     }
     let mut taken = HashSet::from([machine.ident.to_string(), machine.steps_trait().to_string()]);
     let states = std::mem::take(&mut machine.states);
-    machine.states = states.into_iter().filter(|state| may_exist(state, &mut taken)).collect();
+    let options = &machine.options;
+    machine.states = states.into_iter().filter(|state| may_exist(state, options, &mut taken)).collect();
     let all: Vec<Ident> = machine.states.iter().map(|state| state.ident.clone()).collect();
     for state in &mut machine.states {
         state.options.initial.get_or_insert_with(|| state.ident.span());
@@ -30,23 +31,27 @@ pub(crate) fn machine(mut machine: Machine) -> TokenStream {
         state.options.aliases.clear();
     }
     machine.options.steps = None;
-    let mut signals: Vec<TakenSignal> = Vec::new();
-    for signal in std::mem::take(&mut machine.options.signals) {
-        if !signals.iter().any(|earlier| signal.repeats(earlier)) {
-            signals.push(signal);
-        }
-    }
-    machine.options.signals = signals;
+    machine.options.signals = without_repetitions(machine.options.signals);
     expand::machine(&machine)
 }
 
+fn without_repetitions(signals: Vec<TakenSignal>) -> Vec<TakenSignal> {
+    let mut kept: Vec<TakenSignal> = Vec::new();
+    for signal in signals {
+        if !kept.iter().any(|earlier| signal.repeats(earlier)) {
+            kept.push(signal);
+        }
+    }
+    kept
+}
+
 /// Whether nothing that the state expands to is there already.
-fn may_exist(state: &State, taken: &mut HashSet<String>) -> bool {
+fn may_exist(state: &State, options: &MachineOptions, taken: &mut HashSet<String>) -> bool {
     if matches!(&state.kind, Kind::Own(ty) if is_foreign(ty)) {
         return false;
     }
-    let hides =
-        !matches!(state.kind, Kind::Own(_)) && PRELUDE.contains(&state.ident.unraw().to_string().as_str());
+    let hides = !matches!(state.kind, Kind::Own(_))
+        && (PRELUDE.contains(&state.ident.unraw().to_string().as_str()) || options.takes(&state.ident));
     let Some(method) = &state.method else { return false };
     let names = [
         state.ty().to_string(),

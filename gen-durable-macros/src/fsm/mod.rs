@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn with_a_path_of_its_own_the_crate_is_never_named() {
-        let arguments = "crate = elsewhere, steps = Steps, retry(max_attempts = 1)";
+        let arguments = "crate = elsewhere, steps = Steps, retry(max_attempts = 1), signals(E, F)";
         let correct =
             expand(&format!("#[__gd_fsm({arguments})] enum A {{ #[state(next(C))] B {{ x: u8 }}, C(D) }}"));
         assert!(correct.contains("elsewhere") && !correct.contains("gen_durable"), "{correct}");
@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn no_lint_is_allowed_that_the_user_did_not_allow() {
-        let code = expand("enum A { #[state(next(C), finishes)] B { x: u8 }, C(D) }");
+        let code =
+            expand("#[__gd_fsm(signals(E, F))] enum A { #[state(next(C), finishes)] B { x: u8 }, C(D) }");
         assert!(!code.contains("allow") && !code.contains("expect"), "{code}");
     }
 

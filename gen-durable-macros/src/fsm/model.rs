@@ -109,6 +109,13 @@ impl Machine {
     }
 }
 
+impl MachineOptions {
+    /// Whether a signal of this name, written without a path before it, is taken.
+    pub(crate) fn takes(&self, name: &Ident) -> bool {
+        self.signals.iter().any(|signal| signal.path.path.is_ident(name))
+    }
+}
+
 impl TakenSignal {
     /// The path as it was written, for messages.
     pub(crate) fn text(&self) -> String {

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream};
+use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, Ident, Meta, Path, Token, Variant};
 
@@ -88,7 +88,7 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
             "version" => options.version = Some(options::positive(key, input)?),
             "queue" => options.queue = Some(options::name(key, input)?),
             "output" => options.output = Some(key.value(input)?),
-            "signals" => options.signals = keys::values(key.list(input)?)?,
+            "signals" => options.signals = taken_signals(key, input, errors)?,
             "retry" => options.retry = Some(Retry::read(key, input, errors)?),
             "inline" => options.inline = options::flag(key, input)?,
             "steps" => options.steps = Some(key.value(input)?),
@@ -99,24 +99,38 @@ fn machine_options(arguments: TokenStream, errors: &Errors) -> (MachineOptions, 
     (options, krate)
 }
 
-impl Parse for TakenSignal {
-    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let cfgs = input.call(Attribute::parse_outer)?;
-        if let Some(other) = cfgs.iter().find(|attribute| !attribute.path().is_ident("cfg")) {
-            return Err(syn::Error::new_spanned(
-                other,
-                "only `#[cfg(...)]` may stand before a signal; remove this",
-            ));
-        }
-        let start = input.span();
-        let path = input.parse().map_err(|_| {
-            syn::Error::new(
-                start,
-                "`signals` takes types that derive `Signal`; write for example `signals(PaymentConfirmed)`",
-            )
-        })?;
-        Ok(Self { cfgs, path })
+/// Reads `signals(...)`. What is clear is kept next to mistakes, so that its use is not another one.
+fn taken_signals(key: &Key<'_>, input: ParseStream<'_>, errors: &Errors) -> syn::Result<Vec<TakenSignal>> {
+    let mut signals = Vec::new();
+    if input.peek(Token![=]) {
+        errors.keep(key.error("needs a list"));
+        input.parse::<Token![=]>()?;
+        signals.extend(taken_signal(input, errors).ok());
+    } else {
+        keys::items(key.list(input)?, errors, |input| {
+            signals.push(taken_signal(input, errors)?);
+            Ok(())
+        });
     }
+    Ok(signals)
+}
+
+fn taken_signal(input: ParseStream<'_>, errors: &Errors) -> syn::Result<TakenSignal> {
+    let mut cfgs = input.call(Attribute::parse_outer)?;
+    cfgs.retain(|attribute| {
+        let is_cfg = attribute.path().is_ident("cfg");
+        if !is_cfg {
+            errors.at(attribute, "only `#[cfg(...)]` may stand before a signal; remove this");
+        }
+        is_cfg
+    });
+    let start = input.span();
+    let path = input.parse().map_err(|_| {
+        let message =
+            "`signals` takes types that derive `Signal`; write for example `signals(PaymentConfirmed)`";
+        syn::Error::new(start, message)
+    })?;
+    Ok(TakenSignal { cfgs, path })
 }
 
 fn state(variant: &Variant, for_all: &[TokenStream], derives_serde: bool, errors: &Errors) -> State {

@@ -1,5 +1,5 @@
 //! Types, modules and values of the user's that have the names which generated code would use carelessly.
-#![allow(dead_code, non_camel_case_types, non_upper_case_globals, unused_macros)]
+#![allow(dead_code, non_camel_case_types, non_upper_case_globals, unused_macros, clippy::upper_case_acronyms)]
 
 mod core {}
 mod std {}
@@ -30,6 +30,9 @@ trait Future {}
 trait Serialize {}
 trait Deserialize {}
 trait Default {}
+trait Signal {}
+trait SignalFor {}
+struct Stored;
 struct Self_;
 const order: i64 = 0;
 const result: i64 = 0;
@@ -43,7 +46,16 @@ macro_rules! compile_error {
     () => {};
 }
 
-#[::gen_durable::durable_fsm(steps = Steps)]
+#[derive(::gen_durable::Signal, ::serde::Serialize, ::serde::Deserialize)]
+struct r#break;
+
+#[derive(::gen_durable::Signal, ::serde::Serialize, ::serde::Deserialize)]
+enum Paid {
+    NAME,
+    STORED { name: i64, state: i64 },
+}
+
+#[::gen_durable::durable_fsm(steps = Steps, signals(r#break, Paid))]
 enum Checkout {
     #[state(next(A, B, Match, H))]
     S {
@@ -102,7 +114,7 @@ async fn r#loop(_: Sweep, _cx: &mut ::gen_durable::Context<Sweep>) -> ::gen_dura
 
 #[test]
 fn raw_names_lose_their_prefix() {
-    let _ = Checkout::machine(Steps);
+    ::core::assert_eq!(Checkout::machine(Steps).signals(), ["break", "paid"]);
     let _ = <Sweep as ::gen_durable::Job>::job();
     ::core::assert_eq!(<Match as ::gen_durable::State>::STEP, "match");
     ::core::assert_eq!(<Sweep as ::gen_durable::State>::STEP, "loop");

@@ -5,3 +5,4 @@ mod hostile_names;
 mod no_implicit_prelude;
 mod places;
 mod serde_attributes;
+mod signals;

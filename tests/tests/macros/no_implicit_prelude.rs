@@ -5,7 +5,18 @@
 
 use ::gen_durable::{Context, JobResult, StepError, StepResult, durable_fsm, durable_job};
 
-#[durable_fsm(version = 3, retry(max_attempts = 2), steps = Steps)]
+#[derive(::gen_durable::Signal, ::serde::Serialize, ::serde::Deserialize)]
+struct Paid {
+    cents: i64,
+}
+
+#[derive(::gen_durable::Signal, ::serde::Serialize, ::serde::Deserialize)]
+#[signal(name = "called_off")]
+enum Cancelled {
+    ByCustomer,
+}
+
+#[durable_fsm(version = 3, retry(max_attempts = 2), steps = Steps, signals(Paid, Cancelled))]
 #[derive(::core::fmt::Debug, ::core::clone::Clone)]
 enum Checkout {
     #[state(next(Ship, Payment), timeout = "1m", alias = "begin")]

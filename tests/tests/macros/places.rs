@@ -9,7 +9,15 @@ mod vendored {
 mod renamed {
     use super::vendored::durable::prelude::*;
 
-    #[durable_fsm(crate = super::vendored::durable)]
+    #[derive(Signal, serde::Serialize, serde::Deserialize)]
+    #[signal(crate = super::vendored::durable)]
+    pub(crate) struct Paid;
+
+    #[derive(Signal, serde::Serialize, serde::Deserialize)]
+    #[signal(crate = super::vendored::durable, name = "off")]
+    pub(crate) struct Cancelled;
+
+    #[durable_fsm(crate = super::vendored::durable, signals(Paid, Cancelled))]
     pub(crate) enum Checkout {
         #[state(finishes)]
         Start,
@@ -33,6 +41,9 @@ mod renamed {
 }
 
 mod nested {
+    #[derive(gen_durable::Signal, serde::Serialize, serde::Deserialize)]
+    struct Cancelled;
+
     pub(crate) mod inner {
         use gen_durable::prelude::*;
 
@@ -40,7 +51,10 @@ mod nested {
             id: i64,
         }
 
-        #[durable_fsm]
+        #[derive(Signal, serde::Serialize, serde::Deserialize)]
+        pub(in crate::places::nested) struct Paid;
+
+        #[durable_fsm(signals(Paid, super::Cancelled))]
         pub(in crate::places::nested) enum Visible {
             #[state(finishes)]
             Start { id: i64 },
@@ -68,7 +82,15 @@ fn in_a_function() {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Local(i64);
 
-    #[durable_fsm(output = Local)]
+    #[derive(Signal, serde::Serialize, serde::Deserialize)]
+    struct Paid(Local);
+
+    #[derive(Signal, serde::Serialize, serde::Deserialize)]
+    enum Cancelled {
+        Now,
+    }
+
+    #[durable_fsm(output = Local, signals(Paid, Cancelled))]
     enum Checkout {
         #[cfg(any())]
         Never { missing: Missing },
