@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::InstanceId;
-use crate::store::StoreError;
+use crate::store::{Status, StoreError};
 
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
@@ -83,6 +83,62 @@ pub enum Error {
         id: InstanceId,
         /// Where it stands instead, with the reason of a failure.
         status: String,
+    },
+    /// There is no live instance to send a signal to.
+    #[error(
+        "no live instance of `{machine}` is {target}: it has ended, was never inserted, or is of another machine"
+    )]
+    NoTarget {
+        /// Name of the machine.
+        machine: String,
+        /// Its id or correlation key.
+        target: String,
+    },
+    /// Several live instances share a correlation key.
+    #[error("several live instances of `{machine}` have the correlation key {target}; send to one by its id")]
+    Ambiguous {
+        /// Name of the machine.
+        machine: String,
+        /// The correlation key.
+        target: String,
+    },
+    /// A machine does not take a signal of this name.
+    #[error("machine `{machine}` takes no signal `{signal}`, only: {known}")]
+    UnknownSignal {
+        /// Name of the machine.
+        machine: String,
+        /// Name of the signal.
+        signal: String,
+        /// Names of those that it takes.
+        known: String,
+    },
+    /// The correlation key is taken.
+    #[error(
+        "the correlation key is taken by instance {existing}; use that one, or insert with `.or_existing()`"
+    )]
+    Duplicate {
+        /// The instance that has it.
+        existing: InstanceId,
+    },
+    /// A transaction that is still open inserts the same correlation key.
+    #[error("the correlation key `{key}` is being inserted by a transaction that stays open; try again")]
+    KeyBusy {
+        /// The key.
+        key: String,
+    },
+    /// There is no such instance.
+    #[error("there is no instance {id}, or not any longer")]
+    NotFound {
+        /// The instance.
+        id: InstanceId,
+    },
+    /// Only a failed instance can be run again.
+    #[error("instance {id} has not failed: it is {status}")]
+    NotFailed {
+        /// The instance.
+        id: InstanceId,
+        /// Where it stands.
+        status: Status,
     },
     /// A detached insert needs a machine whose id is known.
     #[error(

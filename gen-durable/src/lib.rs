@@ -62,6 +62,7 @@
 #[cfg(not(any(feature = "postgres", feature = "sqlite")))]
 compile_error!("gen-durable needs a store: enable its feature `postgres`, its feature `sqlite`, or both");
 
+mod children;
 mod context;
 mod engine;
 mod error;
@@ -76,9 +77,14 @@ mod signal;
 pub mod store;
 mod telemetry;
 pub mod testing;
+mod transaction;
 
+pub use children::{ChildEnd, Children, EndedChild, IntoChild, NewChild};
 pub use context::Context;
-pub use engine::{AwaitResult, Engine, EngineBuilder, Gc, Handle, Insert, InsertAll, InstanceResult, Poke};
+pub use engine::{
+    AwaitResult, Cancel, Cancelled, Delivery, Engine, EngineBuilder, Gc, Handle, InTransaction, Insert,
+    InsertAll, InsertAllKeyed, InsertOrExisting, Inserted, InstanceResult, Poke, SendSignal, SendSignals,
+};
 pub use error::{BoxError, Error, StepError};
 #[doc(hidden)]
 pub use gen_durable_macros::DurableStates;
@@ -167,13 +173,14 @@ pub use gen_durable_macros::durable_job;
 pub use id::{InstanceId, WorkerId};
 pub use job::{Job, JobError, JobResult, JobReturn};
 pub use machine::{Finishes, Follows, Initial, Machine, MachineEntry, State, Storable, Uses};
-pub use outcome::{Next, Outcome, StepResult};
+pub use outcome::{Next, Outcome, StepResult, Stop, Wait};
 pub use retry::RetryPolicy;
-pub use signal::{Signal, SignalFor};
+pub use signal::{Received, Signal, SignalFor};
 #[cfg(feature = "sqlite")]
 pub use store::sqlite::Synchronous;
-pub use store::{Count, Snapshot, Status, StoreError};
+pub use store::{Count, KeyScope, Snapshot, Status, StoreError, Target, UserTransaction};
 pub use telemetry::{Event, EventStream, Notice};
+pub use transaction::{Backend, StepTransaction};
 
 /// What machines and jobs are written with: `use gen_durable::prelude::*;`.
 ///

@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use crate::error::{Error, StepError};
 use crate::machine::State;
+use crate::signal::{Signal, SignalFor};
+use crate::store::{Joined, NewInstance, Status};
 
 /// What a step of state `S` returns: an outcome, or an error for the state's error method.
 pub type StepResult<S> = Result<Outcome<S>, StepError>;
@@ -55,6 +57,84 @@ impl<S> Next<S> {
     }
 }
 
+/// A wait for signals with options; turn it into an [`Outcome`] with `.into()`.
+#[derive(Debug)]
+#[must_use = "an outcome takes effect only when the step returns it; end with `.into()`"]
+pub struct Wait<S> {
+    transition: Result<Transition, StepError>,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S: State> Wait<S> {
+    /// A wait for `P`, whose step has seen its signals up to `seen`.
+    pub(crate) fn of<T: State, P: Signal>(state: &T, seen: i64, payload_limit: usize) -> Self {
+        let transition = encode(state, payload_limit).map(|state| Transition::Wait {
+            step: T::STEP,
+            state,
+            signals: vec![P::NAME],
+            timeout: None,
+            seen,
+        });
+        Self { transition: transition.map_err(unstorable), state: PhantomData }
+    }
+
+    /// Waits for a `P`, too: whichever comes first ends the wait.
+    pub fn or<P: SignalFor<S::Machine>>(mut self) -> Self {
+        if let Ok(Transition::Wait { signals, .. }) = &mut self.transition
+            && !signals.contains(&P::NAME)
+        {
+            signals.push(P::NAME);
+        }
+        self
+    }
+
+    /// Waits no longer than this from the commit of this outcome, by the database's clock: then the step runs in any
+    /// case, and [`Context::timed_out`](crate::Context::timed_out) tells it. Without a timeout, waits for as long as it
+    /// takes.
+    ///
+    /// Rounded up to microseconds. Timeouts over 100 years are taken as 100 years.
+    pub fn timeout(mut self, after: Duration) -> Self {
+        if let Ok(Transition::Wait { timeout, .. }) = &mut self.transition {
+            *timeout = Some(after);
+        }
+        self
+    }
+}
+
+impl<S> From<Wait<S>> for Outcome<S> {
+    fn from(wait: Wait<S>) -> Self {
+        Self { transition: wait.transition, state: PhantomData }
+    }
+}
+
+/// A failure with options; turn it into an [`Outcome`] with `.into()`.
+#[derive(Debug)]
+#[must_use = "an outcome takes effect only when the step returns it; end with `.into()`"]
+pub struct Stop<S> {
+    transition: Transition,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S> Stop<S> {
+    pub(crate) fn of(reason: String) -> Self {
+        Self { transition: Transition::stop(reason), state: PhantomData }
+    }
+
+    /// Cancels the children of this instance that have not ended, and theirs.
+    pub fn with_children(mut self) -> Self {
+        if let Transition::Stop { cascade, .. } = &mut self.transition {
+            *cascade = true;
+        }
+        self
+    }
+}
+
+impl<S> From<Stop<S>> for Outcome<S> {
+    fn from(stop: Stop<S>) -> Self {
+        Self { transition: Ok(stop.transition), state: PhantomData }
+    }
+}
+
 impl<S> From<Next<S>> for Outcome<S> {
     fn from(next: Next<S>) -> Self {
         Self { transition: next.transition, state: PhantomData }
@@ -75,8 +155,23 @@ impl<S: State> Outcome<S> {
         Self { transition, state: PhantomData }
     }
 
-    pub(crate) fn stop(reason: String) -> Self {
-        Self { transition: Ok(Transition::Stop { reason: storable_text(reason) }), state: PhantomData }
+    pub(crate) fn fan_out<T: State>(
+        state: &T,
+        children: Result<Vec<Child>, Error>,
+        payload_limit: usize,
+    ) -> Self {
+        let transition = encode(state, payload_limit)
+            .and_then(|state| Ok(Transition::FanOut { step: T::STEP, state, children: children? }))
+            .map_err(unstorable);
+        Self { transition, state: PhantomData }
+    }
+
+    pub(crate) fn of(transition: Transition) -> Self {
+        Self { transition: Ok(transition), state: PhantomData }
+    }
+
+    pub(crate) fn committed(committed: Committed) -> Self {
+        Self { transition: Ok(Transition::Committed(committed)), state: PhantomData }
     }
 
     pub(crate) fn into_transition(self) -> Result<Transition, StepError> {
@@ -98,6 +193,28 @@ pub enum Transition {
         /// Whether the step may run ahead, if the outcome says so.
         inline: Option<bool>,
     },
+    /// Wait for one of a set of signals, then go to the state of another step.
+    Wait {
+        /// Name of the step.
+        step: &'static str,
+        /// The state as JSON text.
+        state: String,
+        /// Names of the signals.
+        signals: Vec<&'static str>,
+        /// Time from the commit until the wait is over in any case.
+        timeout: Option<Duration>,
+        /// Signals up to this number that the step waited for do not end the wait: it has seen them.
+        seen: i64,
+    },
+    /// Insert children, wait until all have ended, then go to the state of another step.
+    FanOut {
+        /// Name of the step.
+        step: &'static str,
+        /// The state as JSON text.
+        state: String,
+        /// The children.
+        children: Vec<Child>,
+    },
     /// Run the same step again.
     Retry {
         /// A new state as JSON text, or the stored one.
@@ -118,37 +235,83 @@ pub enum Transition {
     Stop {
         /// Why.
         reason: String,
+        /// Whether its live children are cancelled.
+        cascade: bool,
     },
+    /// Cancelled: somebody asked for it while the step ran.
+    Cancel,
+    /// Committed already, by the step itself.
+    Committed(Committed),
+}
+
+/// An outcome that a step committed in its own transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// The outcome.
+    pub transition: Box<Transition>,
+    /// Where the instance stands now.
+    pub status: Status,
+    /// Whether another node waits for the result.
+    pub watched: bool,
+    /// What it did to the instance's parent.
+    pub joined: Joined,
+}
+
+/// A child to insert.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    /// Name of its machine.
+    pub machine: &'static str,
+    /// Version of its machine.
+    pub version: u32,
+    /// The instance; the id of its machine is filled in before it goes to the store.
+    pub instance: NewInstance,
 }
 
 impl Transition {
+    /// Failed for good, for a reason that is cut to what is stored.
+    pub(crate) fn stop(reason: String) -> Self {
+        Self::Stop { reason: storable_text(reason), cascade: false }
+    }
+
     /// Name of the kind of outcome, as events and errors show it.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Next { .. } => "next",
+            Self::Wait { .. } => "wait",
+            Self::FanOut { .. } => "fan-out",
             Self::Retry { .. } => "retry",
             Self::Done { .. } => "done",
             Self::Stop { .. } => "stop",
+            Self::Cancel => "cancel",
+            Self::Committed(committed) => committed.transition.kind(),
         }
     }
 
     /// Whether the instance ends with this outcome.
     #[must_use]
-    pub const fn is_terminal(&self) -> bool {
-        matches!(self, Self::Done { .. } | Self::Stop { .. })
+    pub fn is_terminal(&self) -> bool {
+        match self {
+            Self::Committed(committed) => committed.transition.is_terminal(),
+            transition => matches!(transition, Self::Done { .. } | Self::Stop { .. } | Self::Cancel),
+        }
     }
 
     /// Bytes of text that this outcome carries to the store.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
-            Self::Next { state, .. } => state.len(),
+            Self::Next { state, .. } | Self::Wait { state, .. } => state.len(),
+            Self::FanOut { state, children, .. } => {
+                state.len() + children.iter().map(|child| child.instance.size()).sum::<usize>()
+            }
             Self::Retry { state, error, .. } => {
                 state.as_deref().map_or(0, str::len) + error.as_deref().map_or(0, str::len)
             }
             Self::Done { output } => output.len(),
-            Self::Stop { reason } => reason.len(),
+            Self::Stop { reason, .. } => reason.len(),
+            Self::Cancel | Self::Committed(_) => 0,
         }
     }
 }
@@ -164,7 +327,10 @@ pub(crate) fn encode_value<T: Serialize>(value: &T, payload_limit: usize) -> Res
 }
 
 /// The JSON text of a `T`, unless the store cannot keep it.
-fn storable_json<T>(text: serde_json::Result<String>, payload_limit: usize) -> Result<String, Error> {
+pub(crate) fn storable_json<T>(
+    text: serde_json::Result<String>,
+    payload_limit: usize,
+) -> Result<String, Error> {
     let refuse = |problem: String| Error::Unstorable { type_name: std::any::type_name::<T>(), problem };
     let text = text.map_err(|error| refuse(error.to_string()))?;
     if text.len() > payload_limit {

@@ -1,6 +1,8 @@
 //! Signals: what instances wait for, and which machine takes which.
 
+use crate::error::StepError;
 use crate::machine::{Machine, Stored};
+use crate::store::Letter;
 
 /// Something that instances can wait for: implemented by `#[derive(Signal)]`.
 ///
@@ -35,6 +37,53 @@ pub trait Signal: Sized + Send + 'static {
     note = "if it should be, list it: `#[durable_fsm(signals({Self}))]`; a job takes none"
 )]
 pub trait SignalFor<M: Machine>: Signal {}
+
+/// A signal in an instance's inbox, as its step sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    letter: &'a Letter,
+    is_awaited: bool,
+}
+
+impl<'a> Received<'a> {
+    pub(crate) fn of(letter: &'a Letter, is_awaited: bool) -> Self {
+        Self { letter, is_awaited }
+    }
+
+    /// Name of the signal.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        &self.letter.name
+    }
+
+    /// The signal as JSON text.
+    #[must_use]
+    pub fn payload(&self) -> &'a str {
+        &self.letter.payload
+    }
+
+    /// Whether the step waited for it: then the step's outcome consumes it.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    /// The signal, if it is a `P`; `None` if it has another name.
+    ///
+    /// # Errors
+    ///
+    /// A fatal error when it has the name of a `P` and is none: a tool sent it, or `P` has changed.
+    pub fn get<P: Signal>(&self) -> Result<Option<P>, StepError> {
+        (self.name() == P::NAME).then(|| self.read()).transpose()
+    }
+
+    pub(crate) fn read<P: Signal>(&self) -> Result<P, StepError> {
+        (P::STORED.read)(self.payload()).map_err(|error| {
+            let wanted = std::any::type_name::<P>();
+            StepError::fatal(format!("a signal `{}` in the inbox is not a `{wanted}`: {error}", P::NAME))
+        })
+    }
+}
 
 /// Name of a signal that a machine takes; called by generated code.
 ///

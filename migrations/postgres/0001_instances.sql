@@ -9,6 +9,9 @@ create type {schema}.status as enum (
     'scheduled', 'ready', 'blocked', 'executing', 'waiting', 'joining', 'done', 'failed', 'cancelled'
 );
 
+-- For how long a correlation key is taken: while its instance lives, while its row exists, or never.
+create type {schema}.key_scope as enum ('live', 'row', 'address');
+
 -- A (name, version) pair, so that instances carry four bytes instead.
 create table {schema}.machines (
     id int generated always as identity primary key,
@@ -53,6 +56,30 @@ create table {schema}.instances (
     status {schema}.status not null,
     priority smallint not null default 0,
     watched bool not null default false,
+    -- Signals that were not consumed yet, and whether somebody asked to cancel it while it executed: with either, an
+    -- outcome takes the long way.
+    inbox int not null default 0,
+    -- Whether keys of signals are kept until it ends.
+    keeps_keys bool not null default false,
+    cancel_requested bool not null default false,
+    -- Whether the wait that woke it timed out.
+    timed_out bool not null default false,
+    -- Whether its parent was told of its end, and whether its live children are still to be cancelled.
+    joined bool not null default false,
+    cascades bool not null default false,
+    -- A parent's fan-out whose children its step may read, and how many of them have not ended; in a child, the
+    -- fan-out that it belongs to.
+    round bigint,
+    children_pending int,
+    -- The last signal that the step had been handed when it went to wait.
+    seen bigint,
+    parent_id uuid,
+    parent_round bigint,
+    awaits text[],
+    -- The name of its machine, where it has a key: keys are unique among all versions of a machine.
+    family text,
+    correlation_key text,
+    key_scope {schema}.key_scope,
     output json,
     error text,
     step text not null,
@@ -92,9 +119,10 @@ alter table {schema}.instances set (fillfactor = 50);
 create index instances_pick on {schema}.instances (queue, priority, eligible_at, machine_id)
     where status = 'ready';
 
--- Promotion of delayed rows reads this in order.
+-- Delayed rows, and waits that time out, in the order in which they are due. A wait without a timeout is due at
+-- infinity and not in here.
 create index instances_due on {schema}.instances (eligible_at)
-    where status = 'scheduled';
+    where status in ('scheduled', 'waiting') and isfinite(eligible_at);
 
 -- What a worker holds, and which workers hold something.
 create index instances_claims on {schema}.instances (claimed_by)
@@ -104,9 +132,68 @@ create index instances_claims on {schema}.instances (claimed_by)
 create index instances_blocked on {schema}.instances (machine_id)
     where status = 'blocked';
 
+-- What a worker holds and is asked to cancel.
+create index instances_cancel on {schema}.instances (claimed_by)
+    where status = 'executing' and cancel_requested;
+
+-- One instance of a key. `address` keys are not unique.
+create unique index instances_key on {schema}.instances (family, correlation_key)
+    where key_scope = 'row' or key_scope = 'live' and status not in ('done', 'failed', 'cancelled');
+
+-- Instances by their key.
+create index instances_address on {schema}.instances (family, correlation_key)
+    where correlation_key is not null;
+
+-- The children of a fan-out.
+create index instances_children on {schema}.instances (parent_id, parent_round, id)
+    where parent_id is not null;
+
+-- Children that have not ended.
+create index instances_live_children on {schema}.instances (parent_id)
+    where parent_id is not null and status not in ('done', 'failed', 'cancelled');
+
+-- Children whose end their parent has not been told.
+create index instances_unjoined on {schema}.instances (parent_id)
+    where parent_id is not null and not joined and status in ('done', 'failed', 'cancelled');
+
+-- Instances whose children are still to be cancelled.
+create index instances_cascades on {schema}.instances (id)
+    where cascades;
+
 -- Retention.
 create index instances_sweep on {schema}.instances (finished_at)
     where status in ('done', 'failed', 'cancelled');
+
+-- What instances were sent and have not consumed. The numbers of one instance's signals are in the order of their commits:
+-- who sends one locks the instance first. A consumed signal with a key stays without its payload until its instance
+-- ends, so that the key goes on telling redeliveries.
+create table {schema}.signals (
+    seq bigint generated always as identity primary key,
+    instance_id uuid not null,
+    sent_at timestamptz not null default now(),
+    consumed bool not null default false,
+    name text not null,
+    dedup_key text,
+    payload json
+) with (
+    autovacuum_vacuum_scale_factor = 0.02,
+    autovacuum_vacuum_threshold = 5000,
+    vacuum_truncate = false,
+    fillfactor = 10
+);
+
+-- Never small, as above.
+insert into {schema}.signals (instance_id, name, payload)
+select '00000000-0000-0000-0000-000000000000', repeat('-', 500), 'null'
+from generate_series(1, 128);
+
+delete from {schema}.signals;
+
+alter table {schema}.signals set (fillfactor = 100);
+
+create index signals_inbox on {schema}.signals (instance_id, seq);
+
+create unique index signals_dedup on {schema}.signals (instance_id, dedup_key) where dedup_key is not null;
 
 -- For people: names instead of numbers.
 create view {schema}.overview as
@@ -124,6 +211,11 @@ select
     i.crashes,
     i.claimed_by as worker,
     w.node,
+    i.awaits,
+    i.inbox,
+    i.correlation_key,
+    i.parent_id,
+    i.children_pending,
     i.created_at,
     i.eligible_at,
     i.finished_at,

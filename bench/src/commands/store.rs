@@ -125,6 +125,8 @@ fn instance(machine: MachineId) -> NewInstance {
         priority: 0,
         start: Start::After(Duration::ZERO),
         trace_context: None,
+        key: None,
+        parent: None,
     }
 }
 
@@ -145,10 +147,7 @@ async fn work(
             break;
         }
         let done = Transition::Done { output: "null".to_owned() };
-        let mut commits: Vec<_> = rows
-            .iter()
-            .map(|row| Commit { held: row.held(), transition: done.clone(), keeps_claim: false })
-            .collect();
+        let mut commits: Vec<_> = rows.iter().map(|row| Commit::of(row, done.clone(), false)).collect();
         commits.sort_unstable_by_key(|commit| commit.held.id);
         store.flush(worker, &commits, policy).await?;
         drained += commits.len();

@@ -10,6 +10,8 @@ use super::core::Core;
 use super::flusher::{self, Committer, Flusher, Handed};
 use super::inline::Inline;
 use super::inserter::{self, Inserter, Orders};
+use super::keyed::{self, Keyed};
+use super::kin::{self, Kin};
 use super::lease::Worker;
 use super::options::{Gc, Options, Poke};
 use super::poke::{self, Pokes};
@@ -42,6 +44,7 @@ struct Prepared {
     core: Arc<Core>,
     outcomes: mpsc::UnboundedReceiver<Handed>,
     orders: Orders,
+    keyed_orders: mpsc::UnboundedReceiver<keyed::Order>,
     told: mpsc::UnboundedReceiver<crate::store::Poke>,
     asked: mpsc::UnboundedReceiver<Question>,
     loops: Loops,
@@ -244,10 +247,13 @@ impl EngineBuilder {
     ///
     /// Outside of a tokio runtime.
     pub async fn start(self) -> Result<Engine, Error> {
-        let Prepared { core, outcomes, orders, told, asked, mut loops } = self.prepare().await?;
+        let Prepared { core, outcomes, orders, keyed_orders, told, asked, mut loops } =
+            self.prepare().await?;
         loops.spawn_committer(flusher::run(Arc::clone(&core), outcomes));
         loops.spawn(inserter::run(Arc::clone(&core), orders));
+        loops.spawn(keyed::run(Arc::clone(&core), keyed_orders));
         loops.spawn(results::look(Arc::clone(&core), asked));
+        loops.spawn(kin::run(Arc::clone(&core)));
         if core.options.poke == Some(Poke::Postgres) {
             loops.spawn(poke::notify(Arc::clone(&core), told));
             loops.spawn(poke::listen(Arc::clone(&core)));
@@ -278,9 +284,11 @@ impl EngineBuilder {
         }
         self.options.queues.extend(declared.into_iter().map(|queue| (queue, 1)));
         self.options.poke = Some(Poke::Local);
-        let Prepared { core, outcomes, orders, asked, mut loops, .. } = self.prepare().await?;
+        let Prepared { core, outcomes, orders, keyed_orders, asked, mut loops, .. } = self.prepare().await?;
         loops.spawn(inserter::run(Arc::clone(&core), orders));
+        loops.spawn(keyed::run(Arc::clone(&core), keyed_orders));
         loops.spawn(results::look(Arc::clone(&core), asked));
+        loops.spawn(kin::run(Arc::clone(&core)));
         let inline = Inline::new(Arc::clone(&core), Committer::new(Arc::clone(&core), outcomes));
         Ok((Engine::without_heartbeat(core, loops), inline))
     }
@@ -311,9 +319,16 @@ impl EngineBuilder {
         let lease = registry.enlist(&*store, &options).await.map_err(Error::store("registering a worker"))?;
         let (flusher, outcomes) = Flusher::new();
         let (inserter, orders) = Inserter::new();
+        let (keyed, keyed_orders) = Keyed::new();
         let (pokes, told) = Pokes::new(options.poke == Some(Poke::Postgres));
         let (questions, asked) = mpsc::unbounded_channel();
-        let scope = StepScope { resources: self.resources, payload_limit: options.payload_limit };
+        let scope = StepScope {
+            resources: self.resources,
+            payload_limit: options.payload_limit,
+            store: Some(Arc::clone(&store)),
+            given_children: Vec::new(),
+            done_policy: options.done_policy(),
+        };
         let queues = options
             .queues
             .iter()
@@ -325,17 +340,19 @@ impl EngineBuilder {
             queues: queues.collect(),
             flusher,
             inserter,
+            keyed,
             timer: Timer::default(),
             pokes,
             results: Results::default(),
             questions,
             events: Events::new(),
             solo: Solo::default(),
+            kin: Kin::default(),
             stopping: watch::Sender::new(false),
             store,
             options,
         });
-        Ok(Prepared { core, outcomes, orders, told, asked, loops: Loops::new(name, tenure) })
+        Ok(Prepared { core, outcomes, orders, keyed_orders, told, asked, loops: Loops::new(name, tenure) })
     }
 
     /// The machines that were registered, and the jobs that were named or discovered.

@@ -6,6 +6,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::flusher::Flusher;
 use super::inserter::Inserter;
+use super::keyed::Keyed;
+use super::kin::Kin;
 use super::lease::{Lease, Worker};
 use super::options::Options;
 use super::poke::Pokes;
@@ -29,12 +31,14 @@ pub(super) struct Core {
     pub(super) queues: Vec<Arc<Queue>>,
     pub(super) flusher: Flusher,
     pub(super) inserter: Inserter,
+    pub(super) keyed: Keyed,
     pub(super) timer: Timer,
     pub(super) pokes: Pokes,
     pub(super) results: Results,
     pub(super) questions: mpsc::UnboundedSender<Question>,
     pub(super) events: Events,
     pub(super) solo: Solo,
+    pub(super) kin: Kin,
     pub(super) stopping: watch::Sender<bool>,
 }
 

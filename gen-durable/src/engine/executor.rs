@@ -13,15 +13,18 @@ use futures_util::FutureExt;
 use futures_util::future::{AbortHandle, Abortable};
 
 use super::core::Core;
-use super::flusher::Handed;
+use super::flusher::{Handed, Settlement};
+use super::lease::Lease;
 use super::queue::Ticket;
 use super::span::in_span;
 use crate::context::Call;
 use crate::error::StepError;
+use crate::id::WorkerId;
 use crate::machine::{Fault, MachineEntry, StateEntry};
-use crate::outcome::{Transition, storable_text};
-use crate::store::Claimed;
-use crate::telemetry::Event;
+use crate::outcome::{Committed, Transition, storable_text};
+use crate::store::{Claimed, Parent};
+use crate::telemetry::{Event, Outage};
+use crate::transaction::Patience;
 
 /// How many steps an instance may run on one claim before others get their turn.
 const MAX_RUN_AHEAD: u32 = 100;
@@ -51,10 +54,13 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
                     trace_context = row.trace_context.as_deref(),
                 )
             };
-            let deciding = in_span(span, decide(core, entry, index, row));
+            let deciding = in_span(span, decide(core, entry, index, row, ticket.lease.id()));
             // The step is dropped inside of `guarded`, also when it is told to stop.
             match guarded(async { Abortable::new(deciding, registration).await }).await {
                 Ok(Ok(transition)) => (state.step, transition),
+                Ok(Err(_aborted)) if ticket.lease.is_cancelled(row.held()) => {
+                    (state.step, Transition::Cancel)
+                }
                 Ok(Err(_aborted)) => return,
                 Err(message) => {
                     let error = StepError::Panicked { message };
@@ -75,8 +81,11 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
             ("", undecodable(core, entry, row, problem))
         }
     };
-    let runs_ahead =
-        ticket.ran_ahead < MAX_RUN_AHEAD && !core.is_stopping() && may_run_ahead(entry, &transition);
+    let Some((transition, committed)) = complete(core, &ticket.lease, row, transition).await else { return };
+    let runs_ahead = ticket.ran_ahead < MAX_RUN_AHEAD
+        && committed.is_none()
+        && !core.is_stopping()
+        && may_run_ahead(entry, &transition);
     core.flusher.hand_over(Handed {
         ran_ahead: ticket.ran_ahead,
         runs_ahead,
@@ -89,7 +98,34 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
         duration: started.elapsed(),
         rejected: false,
         faults: 0,
+        committed,
     });
+}
+
+/// What goes to the flusher: says of the children that a transition inserts which machines they are of and whose they
+/// are; `None` when the lease is lost.
+async fn complete(
+    core: &Core,
+    lease: &Lease,
+    row: &Claimed,
+    mut transition: Transition,
+) -> Option<(Transition, Option<Settlement>)> {
+    if let Transition::Committed(Committed { transition, status, watched, joined }) = transition {
+        return Some((*transition, Some(Settlement { status, watched, joined })));
+    }
+    let Transition::FanOut { children, .. } = &mut transition else { return Some((transition, None)) };
+    let mut outage = Outage::of("registering a machine", &core.events);
+    for child in children {
+        child.instance.parent = Some(Parent { id: row.id, round: row.revision + 1 });
+        child.instance.machine = loop {
+            match core.registry.id_of(&*core.store, child.machine, child.version).await {
+                Ok(id) => break id,
+                Err(_) if lease.is_lost() => return None,
+                Err(error) => tokio::time::sleep(outage.failed(&error)).await,
+            }
+        };
+    }
+    Some((transition, None))
 }
 
 /// Whether the step that follows may run on the same claim.
@@ -103,19 +139,36 @@ fn may_run_ahead(entry: &MachineEntry, transition: &Transition) -> bool {
 }
 
 /// Asks the state's error method what to do with an outcome that the database refused.
-pub(super) async fn reject(core: &Arc<Core>, handed: &Handed, error: &str) -> Transition {
+pub(super) async fn reject(
+    core: &Arc<Core>,
+    handed: &Handed,
+    error: &str,
+) -> Option<(Transition, Option<Settlement>)> {
+    let row = &handed.row;
+    let transition = rejected(core, handed, error).await;
+    complete(core, &handed.lease, row, transition).await
+}
+
+async fn rejected(core: &Arc<Core>, handed: &Handed, error: &str) -> Transition {
     let row = &handed.row;
     let problem = format!("the database refused the outcome `{}`: {error}", handed.transition.kind());
-    let plain = || Transition::Stop { reason: storable_text(problem.clone()) };
+    let plain = || Transition::stop(problem.clone());
     let found = core.registry.get(row.machine).and_then(|entry| Some((entry, entry.find(&row.step)?)));
     // A second refusal gets the plain truth and no second chance.
-    let (false, Some((entry, (index, state)))) = (handed.rejected, found) else { return plain() };
+    let (false, Some((entry, (index, _)))) = (handed.rejected, found) else { return plain() };
+    let worker = handed.lease.id();
     let error = StepError::Unstorable { problem: problem.clone() };
-    guarded(recover(core, entry, index, state, row, error)).await.unwrap_or_else(|_| plain())
+    guarded(recover(core, entry, index, row, worker, error)).await.unwrap_or_else(|_| plain())
 }
 
 /// The transition that one start of a step leads to.
-async fn decide(core: &Core, entry: &MachineEntry, index: usize, row: &Arc<Claimed>) -> Transition {
+async fn decide(
+    core: &Core,
+    entry: &MachineEntry,
+    index: usize,
+    row: &Arc<Claimed>,
+    worker: WorkerId,
+) -> Transition {
     let state = &entry.states[index];
     let limit = state.retry.map_or(core.options.max_crashes, |policy| policy.max_attempts());
     if row.crashes > 0 && row.failures >= limit {
@@ -124,14 +177,15 @@ async fn decide(core: &Core, entry: &MachineEntry, index: usize, row: &Arc<Claim
         return if row.failures > limit {
             by_policy(state, row, describe(&error), true)
         } else {
-            recover(core, entry, index, state, row, error).await
+            recover(core, entry, index, row, worker, error).await
         };
     }
-    let step = entry.steps.run(index, call(core, row));
-    match bounded(state.timeout, step).await {
+    let call = call(core, row, worker);
+    let patience = call.patience.clone();
+    match bounded(state.timeout, patience, entry.steps.run(index, call)).await {
         Ok(transition) => transition,
         Err(Fault::Undecodable(problem)) => undecodable(core, entry, row, problem),
-        Err(Fault::Error(error)) => recover(core, entry, index, state, row, error).await,
+        Err(Fault::Error(error)) => recover(core, entry, index, row, worker, error).await,
     }
 }
 
@@ -140,14 +194,16 @@ async fn recover(
     core: &Core,
     entry: &MachineEntry,
     index: usize,
-    state: &StateEntry,
     row: &Arc<Claimed>,
+    worker: WorkerId,
     error: StepError,
 ) -> Transition {
+    let state = &entry.states[index];
     let cause = describe(&error);
     let fatal = error.is_fatal();
-    let method = entry.steps.recover(index, error, call(core, row));
-    match bounded(state.timeout, method).await {
+    let call = call(core, row, worker);
+    let patience = call.patience.clone();
+    match bounded(state.timeout, patience, entry.steps.recover(index, error, call)).await {
         Ok(Transition::Retry { state, after, error: None, counted }) => {
             Transition::Retry { state, after, error: Some(cause), counted }
         }
@@ -174,15 +230,13 @@ fn by_policy(state: &StateEntry, row: &Claimed, cause: String, fatal: bool) -> T
             // A backoff function is user code.
             match catch_unwind(|| policy.backoff(row.failures)) {
                 Ok(after) => Transition::Retry { state: None, after, error: Some(cause), counted: true },
-                Err(panic) => Transition::Stop {
-                    reason: storable_text(format!(
-                        "the backoff function panicked: {} (after: {cause})",
-                        message(panic)
-                    )),
-                },
+                Err(panic) => Transition::stop(format!(
+                    "the backoff function panicked: {} (after: {cause})",
+                    message(panic)
+                )),
             }
         }
-        _ => Transition::Stop { reason: cause },
+        _ => Transition::stop(cause),
     }
 }
 
@@ -193,18 +247,30 @@ fn undecodable(core: &Core, entry: &MachineEntry, row: &Claimed, problem: String
         state: row.step.clone(),
         problem: problem.clone(),
     });
-    Transition::Stop { reason: storable_text(problem) }
+    Transition::stop(problem)
 }
 
-fn call(core: &Core, row: &Arc<Claimed>) -> Call {
-    Call { row: Arc::clone(row), scope: Arc::clone(&core.scope) }
+fn call(core: &Core, row: &Arc<Claimed>, worker: WorkerId) -> Call {
+    let patience = core.store.step_patience().map(Patience::new);
+    Call { row: Arc::clone(row), scope: Arc::clone(&core.scope), worker, patience }
 }
 
-/// Runs user code for at most `timeout`; a panic is an error like any other.
+/// Runs user code for at most `timeout`, and no longer than `patience` in a transaction; a panic is an error like any
+/// other.
 async fn bounded(
     timeout: Option<Duration>,
+    patience: Option<Arc<Patience>>,
     code: impl Future<Output = Result<Transition, Fault>>,
 ) -> Result<Transition, Fault> {
+    let code = async {
+        match patience {
+            None => code.await,
+            Some(patience) => tokio::select! {
+                decided = code => decided,
+                after = patience.is_lost() => Err(Fault::Error(StepError::TimedOut { after })),
+            },
+        }
+    };
     let code = async {
         match timeout {
             None => code.await,

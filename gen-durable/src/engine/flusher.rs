@@ -13,11 +13,12 @@ use tokio::sync::mpsc;
 use super::core::Core;
 use super::executor;
 use super::lease::Lease;
+use super::options::Options;
 use super::queue::Ticket;
 use super::results::End;
 use super::scheduler;
 use crate::outcome::Transition;
-use crate::store::{Claimed, Commit, DonePolicy, Flushed, Poke, StoreError};
+use crate::store::{Claimed, Commit, DonePolicy, Flushed, Joined, Poke, Start, Status, StoreError};
 use crate::telemetry::{Event, Outage};
 
 /// The most outcomes in one transaction.
@@ -47,9 +48,24 @@ pub(super) struct Handed {
     pub(super) ran_ahead: u32,
     /// Whether the next step runs on the same claim.
     pub(super) runs_ahead: bool,
+    /// What became of it, if the step committed it in its own transaction.
+    pub(super) committed: Option<Settlement>,
+}
+
+/// What a step's own transaction did.
+#[derive(Clone)]
+pub(super) struct Settlement {
+    pub(super) status: Status,
+    pub(super) watched: bool,
+    pub(super) joined: Joined,
 }
 
 impl Handed {
+    /// The outcome as the store commits it; it comes back with [`Self::transition`].
+    fn commit(&mut self) -> Commit {
+        Commit::of(&self.row, take(&mut self.transition), self.runs_ahead)
+    }
+
     /// The row as this outcome, a committed `next`, leaves it, still under the same claim.
     fn take_ahead(&mut self) -> Option<Ticket> {
         let Transition::Next { step, state, .. } = &mut self.transition else { return None };
@@ -63,6 +79,8 @@ impl Handed {
             failures: 0,
             crashes: 0,
             trace_context: before.trace_context.clone(),
+            round: None,
+            mail: None,
             ..**before
         };
         let kept = self.lease.keep(before.held(), row.held());
@@ -148,12 +166,31 @@ impl Committer {
             self.waiting.push_back(more);
         }
         let batch = next_batch(&self.core, &mut self.waiting);
+        let (committed, batch): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|handed| handed.committed.is_some());
+        settle_committed(&self.core, committed);
         let locked = commit(&self.core, batch, &mut self.outage).await;
         // Rows that somebody holds do not hold up the others: they go to the end.
         self.locked_only = !locked.is_empty() && self.waiting.is_empty();
         self.waiting.extend(locked);
         true
     }
+}
+
+/// Goes on from outcomes that steps committed in their own transactions.
+fn settle_committed(core: &Arc<Core>, committed: Vec<Handed>) {
+    if committed.is_empty() {
+        return;
+    }
+    let mut settled = Settled::default();
+    for handed in committed {
+        let Some(Settlement { status, watched, joined }) = handed.committed.clone() else { continue };
+        core.parents_told(&joined);
+        settled.committed(core, handed, status, watched);
+    }
+    settled.tell(core);
+    // What they inserted and sent besides may be for queues of this node.
+    core.look_everywhere();
 }
 
 /// Takes the next batch, of one lease, sorted by id: the order in which every batch locks its rows.
@@ -186,15 +223,8 @@ async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Ve
     while let Some(mut part) = parts.pop() {
         let Some(first) = part.first() else { continue };
         let worker = first.lease.id();
-        let commits: Vec<Commit> = part
-            .iter_mut()
-            .map(|handed| Commit {
-                held: handed.row.held(),
-                transition: take(&mut handed.transition),
-                keeps_claim: handed.runs_ahead,
-            })
-            .collect();
-        let result = core.store.flush(worker, &commits, core.done_policy()).await;
+        let commits: Vec<Commit> = part.iter_mut().map(Handed::commit).collect();
+        let result = core.store.flush(worker, &commits, core.options.done_policy()).await;
         for (handed, commit) in part.iter_mut().zip(commits) {
             handed.transition = commit.transition;
         }
@@ -202,9 +232,12 @@ async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Ve
             Ok(flushed) => {
                 outage.worked();
                 let mut settled = Settled::default();
-                for (handed, flushed) in part.into_iter().zip(flushed) {
-                    match flushed {
-                        Flushed::Committed { watched } => settled.committed(core, handed, watched),
+                core.parents_told(&flushed.joined);
+                for (handed, fate) in part.into_iter().zip(flushed.fates) {
+                    match fate {
+                        Flushed::Committed { status, watched } => {
+                            settled.committed(core, handed, status, watched);
+                        }
                         Flushed::Locked => locked.push(handed),
                         Flushed::Stale => settled.stale(core, &handed),
                     }
@@ -242,7 +275,7 @@ async fn commit(core: &Arc<Core>, batch: Vec<Handed>, outage: &mut Outage) -> Ve
 }
 
 fn take(transition: &mut Transition) -> Transition {
-    std::mem::replace(transition, Transition::Stop { reason: String::new() })
+    std::mem::replace(transition, Transition::Cancel)
 }
 
 /// Lets an outcome rest, longer each time, before it is sent again. It counts as waiting all the while.
@@ -274,8 +307,9 @@ fn refuse(core: &Arc<Core>, handed: Handed, error: &str) {
     let core = Arc::clone(core);
     let error = error.to_owned();
     tokio::spawn(async move {
-        let transition = executor::reject(&core, &handed, &error).await;
-        core.flusher.hand_over(Handed { transition, rejected: true, runs_ahead: false, ..handed });
+        let Some((transition, committed)) = executor::reject(&core, &handed, &error).await else { return };
+        let handed = Handed { transition, committed, rejected: true, runs_ahead: false, ..handed };
+        core.flusher.hand_over(handed);
     });
 }
 
@@ -299,7 +333,7 @@ struct Settled {
 }
 
 impl Settled {
-    fn committed(&mut self, core: &Arc<Core>, mut handed: Handed, watched: bool) {
+    fn committed(&mut self, core: &Arc<Core>, mut handed: Handed, status: Status, watched: bool) {
         self.count += 1;
         if core.events.wanted(tracing::Level::DEBUG) {
             core.events.emit(Event::StepFinished {
@@ -307,29 +341,61 @@ impl Settled {
                 machine: handed.machine,
                 version: handed.version,
                 state: handed.state,
-                outcome: handed.transition.kind(),
+                outcome: if status == Status::Cancelled { "cancel" } else { handed.transition.kind() },
                 attempt: handed.row.attempt,
                 duration: handed.duration,
             });
         }
-        if handed.runs_ahead
+        if status == Status::Executing
             && let Some(ahead) = handed.take_ahead()
         {
             scheduler::run_ahead(core, ahead);
             return;
         }
         handed.lease.forget(handed.row.held());
-        match handed.transition {
-            Transition::Next { delay: rest, .. } | Transition::Retry { after: rest, .. } => {
-                if rest > Duration::ZERO {
-                    self.due = Some(self.due.map_or(rest, |due| due.min(rest)));
-                } else if !self.ready.contains(&handed.row.queue) {
-                    self.ready.push(Arc::clone(&handed.row.queue));
+        match (status, handed.transition) {
+            (Status::Cancelled, _) => self.ended(core, &handed.row, watched, End::Cancelled),
+            (_, Transition::Done { output }) => self.ended(core, &handed.row, watched, End::Done(output)),
+            (_, Transition::Stop { reason, cascade }) => {
+                self.ended(core, &handed.row, watched, End::Failed(reason));
+                if cascade {
+                    core.kin.wake();
                 }
             }
-            Transition::Done { output } => self.ended(core, &handed.row, watched, End::Done(output)),
-            Transition::Stop { reason } => self.ended(core, &handed.row, watched, End::Failed(reason)),
+            (Status::Joining, Transition::FanOut { children, .. }) => {
+                for child in children {
+                    self.waits(&child.instance.queue, child.instance.start);
+                }
+            }
+            (Status::Waiting, Transition::Wait { timeout: Some(rest), .. })
+            | (
+                Status::Scheduled,
+                Transition::Next { delay: rest, .. } | Transition::Retry { after: rest, .. },
+            ) => {
+                self.due_after(rest);
+            }
+            (Status::Waiting | Status::Joining, _) => {}
+            _ => self.is_ready(&handed.row.queue),
         }
+    }
+
+    /// An instance waits on a queue for its time, or for a slot.
+    fn waits(&mut self, queue: &Arc<str>, start: Start) {
+        match start {
+            start if start.is_now() => self.is_ready(queue),
+            Start::After(rest) => self.due_after(rest),
+            Start::At(_) => self.due_after(Duration::ZERO),
+        }
+    }
+
+    fn is_ready(&mut self, queue: &Arc<str>) {
+        if !self.ready.contains(queue) {
+            self.ready.push(Arc::clone(queue));
+        }
+    }
+
+    fn due_after(&mut self, rest: Duration) {
+        self.due = Some(self.due.map_or(rest, |due| due.min(rest)));
     }
 
     #[expect(clippy::unused_self, reason = "reads as one of the things a commit settles")]
@@ -359,9 +425,9 @@ impl Settled {
     }
 }
 
-impl Core {
+impl Options {
     pub(super) fn done_policy(&self) -> DonePolicy {
-        match self.options.gc {
+        match self.gc {
             Some(gc) if gc.retention.is_zero() => DonePolicy::Delete,
             _ => DonePolicy::Keep,
         }

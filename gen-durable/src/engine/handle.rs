@@ -82,7 +82,9 @@ pub enum InstanceResult<T> {
         /// The instance.
         id: InstanceId,
     },
-    /// The instance had not ended when the time was up.
+    /// The instance waited for a signal or for its children when the time was up.
+    Waiting(Box<Snapshot>),
+    /// The instance had not ended when the time was up, and waited for nobody but the engine.
     Busy(Box<Snapshot>),
     /// There is no such instance, or not any longer.
     NotFound {
@@ -102,7 +104,7 @@ impl<T> InstanceResult<T> {
             Self::Done(output) => return Ok(output),
             Self::Failed { id, reason } => (id, format!("it failed: {reason}")),
             Self::Cancelled { id } => (id, "it was cancelled".to_owned()),
-            Self::Busy(snapshot) => {
+            Self::Busy(snapshot) | Self::Waiting(snapshot) => {
                 let error = snapshot.error.as_deref().map(|error| format!(", last error: {error}"));
                 let error = error.unwrap_or_default();
                 (
@@ -176,6 +178,7 @@ async fn wait<M: Machine>(
                     return match end {
                         End::Done(output) => Ok(InstanceResult::Done(output_of::<M>(id, &output)?)),
                         End::Failed(reason) => Ok(InstanceResult::Failed { id, reason }),
+                        End::Cancelled => Ok(InstanceResult::Cancelled { id }),
                     };
                 }
             }
@@ -187,8 +190,16 @@ async fn wait<M: Machine>(
                 };
                 watch = told;
             }
-            () = until(deadline) => return Ok(InstanceResult::Busy(Box::new(snapshot))),
+            () = until(deadline) => return Ok(unended(snapshot)),
         }
+    }
+}
+
+/// The answer when the time is up.
+fn unended<T>(snapshot: Snapshot) -> InstanceResult<T> {
+    match snapshot.status {
+        Status::Waiting | Status::Joining => InstanceResult::Waiting(Box::new(snapshot)),
+        _ => InstanceResult::Busy(Box::new(snapshot)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::core::Core;
 use super::lease::{Lease, lock};
-use crate::store::{Held, StoreResult};
+use crate::store::{Beaten, Held, StoreResult};
 use crate::telemetry::{Event, Outage};
 
 /// The running heartbeat; ends when dropped.
@@ -73,9 +73,16 @@ async fn beat(
     lease: &Arc<Lease>,
 ) -> StoreResult<bool> {
     let sent = Instant::now();
-    // Without leases nobody can have declared this worker dead, and nobody looks for its beat.
-    if core.store.has_leases() && !core.store.beat(lease.id()).await? {
-        return Ok(false);
+    // Without leases nobody can have declared this worker dead, and nobody looks for its beat; but what it holds may be
+    // to be cancelled.
+    if core.store.has_leases() || lease.count() > 0 {
+        let Beaten { alive, cancel } = core.store.beat(lease.id()).await?;
+        if !alive && core.store.has_leases() {
+            return Ok(false);
+        }
+        for id in cancel {
+            lease.cancel(id);
+        }
     }
     let was_fresh = lease.is_fresh(core.options.lease_ttl);
     lease.acknowledge(sent);

@@ -38,7 +38,7 @@ impl Inline {
     pub(crate) async fn beat(&self) -> StoreResult<()> {
         let lease = self.core.lease();
         let sent = Instant::now();
-        if self.core.store.has_leases() && !self.core.store.beat(lease.id()).await? {
+        if self.core.store.has_leases() && !self.core.store.beat(lease.id()).await?.alive {
             let gone = "this worker was declared dead by another engine; make a new one";
             return Err(StoreError::Unavailable(gone.into()));
         }

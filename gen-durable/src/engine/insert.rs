@@ -11,12 +11,12 @@ use chrono::{DateTime, Utc};
 use super::core::Core;
 use super::handle::Handle;
 use super::inserter::MAX_DETACHED;
-use super::options;
+use super::{keyed, options};
 use crate::error::Error;
 use crate::id::{InstanceId, MachineId};
 use crate::machine::{Initial, Machine};
 use crate::outcome::encode;
-use crate::store::{NewInstance, Start};
+use crate::store::{self, KeyScope, NewInstance, NewKey, Start};
 
 /// An instance to be inserted; `.await` it. Made by [`Engine::insert`](crate::Engine::insert).
 #[must_use = "nothing is inserted until this is awaited"]
@@ -32,11 +32,20 @@ struct InsertOptions {
     priority: i16,
     start: Start,
     trace_context: Option<String>,
+    key: Option<String>,
+    scope: KeyScope,
 }
 
 impl Default for InsertOptions {
     fn default() -> Self {
-        Self { queue: None, priority: 0, start: Start::After(Duration::ZERO), trace_context: None }
+        Self {
+            queue: None,
+            priority: 0,
+            start: Start::After(Duration::ZERO),
+            trace_context: None,
+            key: None,
+            scope: KeyScope::default(),
+        }
     }
 }
 
@@ -49,6 +58,16 @@ impl<S: Initial> std::fmt::Debug for Insert<S> {
 impl<S: Initial> Insert<S> {
     pub(super) fn new(core: Arc<Core>, state: S) -> Self {
         Self { core, state, options: InsertOptions::default() }
+    }
+
+    /// The instance, but for the id of its machine.
+    pub(super) fn prepare(self) -> (Arc<Core>, Result<NewInstance, Error>) {
+        let Self { core, state, options } = self;
+        let stopped = core.is_stopping().then_some(Error::Stopped).map_or(Ok(()), Err);
+        let instance = stopped
+            .and_then(|()| encode(&state, core.options.payload_limit))
+            .and_then(|state| new_instance::<S>(MachineId(0), state, &options));
+        (core, instance)
     }
 
     /// Runs the instance on this queue instead of its machine's.
@@ -82,6 +101,25 @@ impl<S: Initial> Insert<S> {
         self
     }
 
+    /// Gives the instance an address, under which it takes signals and is found, and which no other instance of the
+    /// machine, in any version, has at the same time: inserting it again is [`Error::Duplicate`], or yields the one that
+    /// is there with [`or_existing`](Self::or_existing).
+    pub fn correlation_key(mut self, key: impl Into<String>) -> Self {
+        self.options.key = Some(key.into());
+        self
+    }
+
+    /// For how long the correlation key is taken; until the instance ends by default.
+    pub fn correlation_scope(mut self, scope: KeyScope) -> Self {
+        self.options.scope = scope;
+        self
+    }
+
+    /// Yields the instance that has the correlation key if there is one, and says which it was.
+    pub fn or_existing(self) -> InsertOrExisting<S> {
+        InsertOrExisting(self)
+    }
+
     /// Lets the engine write the instance soon, together with others, and returns its id at once.
     ///
     /// At most 10,000 such instances wait to be written, and a shutdown writes them. A crash of the process
@@ -96,6 +134,10 @@ impl<S: Initial> Insert<S> {
         let core = &self.core;
         if core.is_stopping() {
             return Err(Error::Stopped);
+        }
+        if self.options.key.is_some() {
+            let problem = "a detached insert cannot tell whether its key is taken; insert with `.await`";
+            return Err(Error::option("correlation_key", problem));
         }
         let (name, version) = (<S::Machine as Machine>::NAME, <S::Machine as Machine>::VERSION);
         let machine = core
@@ -114,8 +156,9 @@ impl<S: Initial> Insert<S> {
 
 /// # Errors
 ///
-/// [`Error::Unstorable`] when the state cannot be stored, [`Error::Option`] for a queue that is no name,
-/// [`Error::Store`] when the database cannot be reached; then the instance may or may not be inserted;
+/// [`Error::Unstorable`] when the state cannot be stored, [`Error::Option`] for a queue or a key that is no name,
+/// [`Error::Duplicate`] when its correlation key is taken, [`Error::KeyBusy`] when a transaction that inserts the key
+/// stays open for two minutes, [`Error::Insert`] when the database cannot be reached; then the instance may or may not be inserted;
 /// [`Error::Stopped`] after a shutdown.
 ///
 /// # Cancel safety
@@ -133,9 +176,68 @@ impl<S: Initial> IntoFuture for Insert<S> {
             let machine = machine_of::<S>(&core).await?;
             let instance = new_instance::<S>(machine, encoded?, &options)?;
             let id = instance.id;
-            let inserted = core.inserter.insert(instance).await.ok_or(Error::Stopped)?;
-            inserted.map_err(|source| Error::Insert { source })?;
+            if instance.key.is_some() {
+                if let Some(existing) = insert_keyed(&core, instance).await? {
+                    return Err(Error::Duplicate { existing });
+                }
+            } else {
+                let inserted = core.inserter.insert(instance).await.ok_or(Error::Stopped)?;
+                inserted.map_err(|source| Error::Insert { source })?;
+            }
             Ok(Handle { core, id, machine: PhantomData })
+        })
+    }
+}
+
+/// Inserts an instance unless its key is taken; then returns the one that has it.
+async fn insert_keyed(core: &Core, instance: NewInstance) -> Result<Option<InstanceId>, Error> {
+    let key = instance.key.as_ref().map(|key| key.key.clone()).unwrap_or_default();
+    let inserted = core.keyed.insert(instance).await.ok_or(Error::Stopped)?;
+    match inserted.map_err(|source| Error::Insert { source })? {
+        store::Inserted::Created => Ok(None),
+        store::Inserted::Exists(existing) => Ok(Some(existing)),
+        store::Inserted::Locked => Err(Error::KeyBusy { key }),
+    }
+}
+
+/// An instance to be inserted unless its correlation key is taken; `.await` it. Made by [`Insert::or_existing`].
+#[derive(Debug)]
+#[must_use = "nothing is inserted until this is awaited"]
+pub struct InsertOrExisting<S: Initial>(pub(super) Insert<S>);
+
+/// An instance that was inserted, or was there before under the same correlation key.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Inserted<M> {
+    /// The instance.
+    pub handle: Handle<M>,
+    /// Whether it was inserted just now.
+    pub created: bool,
+}
+
+/// # Errors
+///
+/// As for [`Insert`], without [`Error::Duplicate`].
+///
+/// # Cancel safety
+///
+/// Dropped before it is ready, the insert may or may not have happened.
+impl<S: Initial> IntoFuture for InsertOrExisting<S> {
+    type Output = Result<Inserted<S::Machine>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let core = Arc::clone(&self.0.core);
+        let insert = self.0.into_future();
+        Box::pin(async move {
+            match insert.await {
+                Ok(handle) => Ok(Inserted { handle, created: true }),
+                Err(Error::Duplicate { existing }) => {
+                    let handle = Handle { core, id: existing, machine: PhantomData };
+                    Ok(Inserted { handle, created: false })
+                }
+                Err(error) => Err(error),
+            }
         })
     }
 }
@@ -182,6 +284,82 @@ impl<S: Initial, I> InsertAll<S, I> {
     pub fn run_at(mut self, at: DateTime<Utc>) -> Self {
         self.options.start = Start::At(at);
         self
+    }
+}
+
+impl<S: Initial, I> InsertAll<S, I> {
+    /// Gives each instance a correlation key: those whose key is taken, also by one before in the same batch, are not
+    /// inserted, and the answer says so of each.
+    pub fn correlation_keys<F: FnMut(&S) -> String>(self, key: F) -> InsertAllKeyed<S, I, F> {
+        InsertAllKeyed { all: self, key }
+    }
+
+    /// For how long the correlation keys are taken; until the instances end by default.
+    pub fn correlation_scope(mut self, scope: KeyScope) -> Self {
+        self.options.scope = scope;
+        self
+    }
+}
+
+/// Many instances with correlation keys to be inserted; `.await` it. Made by [`InsertAll::correlation_keys`].
+#[must_use = "nothing is inserted until this is awaited"]
+pub struct InsertAllKeyed<S: Initial, I, F> {
+    all: InsertAll<S, I>,
+    key: F,
+}
+
+impl<S: Initial, I, F> std::fmt::Debug for InsertAllKeyed<S, I, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InsertAllKeyed").field("all", &self.all).finish_non_exhaustive()
+    }
+}
+
+/// Inserts in one transaction, in statements by the megabyte; says of each state, in order, whether an instance was
+/// inserted or which one has its key.
+///
+/// # Errors
+///
+/// As for one insert, without [`Error::Duplicate`]; then nothing is inserted.
+///
+/// # Cancel safety
+///
+/// Dropped before it is ready, either all or nothing is inserted.
+impl<S, I, F> IntoFuture for InsertAllKeyed<S, I, F>
+where
+    S: Initial,
+    I: IntoIterator<Item = S> + Send + 'static,
+    I::IntoIter: Send,
+    F: FnMut(&S) -> String + Send + 'static,
+{
+    type Output = Result<Vec<Inserted<S::Machine>>, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { all: InsertAll { core, states, options, .. }, mut key } = self;
+        Box::pin(async move {
+            let machine = machine_of::<S>(&core).await?;
+            let limit = core.options.payload_limit;
+            let instances = states
+                .into_iter()
+                .map(|state| {
+                    let options = InsertOptions { key: Some(key(&state)), ..options.clone() };
+                    new_instance::<S>(machine, encode(&state, limit)?, &options)
+                })
+                .collect::<Result<Vec<_>, Error>>()?;
+            let fates = keyed::insert_all(&core, &instances).await?;
+            let created = fates.iter().filter(|fate| **fate == store::Inserted::Created).count();
+            if let (Some(first), 1..) = (instances.first(), created) {
+                committed(&core, &first.queue, first.start, created);
+            }
+            let inserted = instances.into_iter().zip(fates).map(|(instance, fate)| {
+                let (id, created) = match fate {
+                    store::Inserted::Exists(existing) => (existing, false),
+                    _ => (instance.id, true),
+                };
+                Inserted { handle: Handle { core: Arc::clone(&core), id, machine: PhantomData }, created }
+            });
+            Ok(inserted.collect())
+        })
     }
 }
 
@@ -241,6 +419,10 @@ fn new_instance<S: Initial>(
     if let Some(context) = &options.trace_context {
         options::name("trace_context", context)?;
     }
+    let key = options.key.as_ref().map(|key| {
+        options::name("correlation_key", key)?;
+        Ok(NewKey { family: <S::Machine as Machine>::NAME, key: key.clone(), scope: options.scope })
+    });
     Ok(NewInstance {
         id: InstanceId::generate(),
         machine,
@@ -250,6 +432,8 @@ fn new_instance<S: Initial>(
         priority: options.priority,
         start: options.start,
         trace_context: options.trace_context.clone(),
+        key: key.transpose()?,
+        parent: None,
     })
 }
 

@@ -32,6 +32,8 @@ enum Phase {
 struct Holding {
     held: Held,
     phase: Phase,
+    /// Whether somebody asked to cancel it.
+    is_cancelled: bool,
 }
 
 #[derive(Default)]
@@ -116,7 +118,8 @@ impl Lease {
         let mut holdings = lock(&self.holdings);
         holdings.open_claims.remove(&claim);
         for held in rows.take_while(|_| !self.is_lost()) {
-            let before = holdings.rows.insert(held.id, Holding { held, phase: Phase::Buffered });
+            let before =
+                holdings.rows.insert(held.id, Holding { held, phase: Phase::Buffered, is_cancelled: false });
             // A crash of the database lost the earlier claim of this row, so it is here once more.
             if let Some(Holding { phase: Phase::Running(step), .. }) = before {
                 step.abort();
@@ -163,6 +166,9 @@ impl Lease {
     fn enter(&self, held: Held, phase: Phase) -> bool {
         match lock(&self.holdings).rows.get_mut(&held.id) {
             Some(holding) if holding.held == held => {
+                if let (Phase::Running(step), true) = (&phase, holding.is_cancelled) {
+                    step.abort();
+                }
                 holding.phase = phase;
                 true
             }
@@ -176,11 +182,31 @@ impl Lease {
         let mut holdings = lock(&self.holdings);
         match holdings.rows.get_mut(&before.id) {
             Some(holding) if holding.held == before => {
-                *holding = Holding { held: after, phase: Phase::Buffered };
+                *holding =
+                    Holding { held: after, phase: Phase::Buffered, is_cancelled: holding.is_cancelled };
                 true
             }
             _ => false,
         }
+    }
+
+    /// Tells the step of a row that is to be cancelled to stop, now or when it starts; false if the row is not held.
+    pub(super) fn cancel(&self, id: InstanceId) -> bool {
+        let mut holdings = lock(&self.holdings);
+        let Some(holding) = holdings.rows.get_mut(&id) else { return false };
+        holding.is_cancelled = true;
+        if let Phase::Running(step) = &holding.phase {
+            step.abort();
+        }
+        true
+    }
+
+    /// Whether a row is to be cancelled.
+    pub(super) fn is_cancelled(&self, held: Held) -> bool {
+        lock(&self.holdings)
+            .rows
+            .get(&held.id)
+            .is_some_and(|holding| holding.held == held && holding.is_cancelled)
     }
 
     /// Forgets a row: its outcome is settled, or it was handed back.

@@ -1,15 +1,19 @@
 //! The engine: what keeps instances going.
 
 mod builder;
+mod control;
 mod core;
 mod executor;
 mod flusher;
 mod gc;
 mod handle;
 mod heartbeat;
+mod in_transaction;
 mod inline;
 mod insert;
 mod inserter;
+mod keyed;
+mod kin;
 mod lease;
 mod names;
 mod options;
@@ -20,6 +24,7 @@ mod registry;
 mod results;
 mod scheduler;
 mod shutdown;
+mod signal;
 mod source;
 mod span;
 mod timer;
@@ -36,14 +41,19 @@ use self::names::TakenName;
 use crate::error::Error;
 use crate::id::InstanceId;
 use crate::machine::{Initial, Machine};
-use crate::store::{Count, Snapshot, Tenure};
+use crate::signal::SignalFor;
+use crate::store::{Count, Snapshot, Target, Tenure};
 use crate::telemetry::EventStream;
 
 pub use self::builder::EngineBuilder;
+pub use self::control::{Cancel, Cancelled};
 pub use self::handle::{AwaitResult, Handle, InstanceResult};
+pub use self::in_transaction::InTransaction;
 pub(crate) use self::inline::Inline;
-pub use self::insert::{Insert, InsertAll};
+pub use self::insert::{Insert, InsertAll, InsertAllKeyed, InsertOrExisting, Inserted};
+pub(crate) use self::options::name as check_name;
 pub use self::options::{Gc, Poke};
+pub use self::signal::{Delivery, SendSignal, SendSignals};
 pub(crate) use self::source::Source;
 
 /// A running engine. Cheap to clone; all clones are the same engine.
@@ -131,8 +141,12 @@ impl Engine {
     /// polling, within [`poll_interval`](EngineBuilder::poll_interval) of an engine that has work, and within
     /// [`max_poll_interval`](EngineBuilder::max_poll_interval) of an idle one.
     ///
-    /// The tables' names begin with `gen_durable_`; the file may hold others, too. It must be on a local disk: SQLite's
-    /// locks do not work on network drives.
+    /// The tables' names begin with `gen_durable_`; the file may hold others, too, and transactions of yours on it can
+    /// insert, signal and cancel (`in_tx`). Begin them with `begin immediate`, or let such a call be the first in them: SQLite
+    /// refuses to let a transaction write that has read what others have changed since, and the engine writes all the time.
+    /// While one is open that has written, the engine writes nothing, and no step gets on.
+    ///
+    /// The file must be on a local disk: SQLite's locks do not work on network drives.
     #[cfg(feature = "sqlite")]
     pub fn sqlite(path: impl AsRef<std::path::Path>) -> EngineBuilder {
         EngineBuilder::new(Source::sqlite(path.as_ref()))
@@ -171,6 +185,62 @@ impl Engine {
     /// Inserts any number of instances, all or nothing, in statements by the megabyte.
     pub fn insert_all<S: Initial, I: IntoIterator<Item = S>>(&self, states: I) -> InsertAll<S, I> {
         InsertAll::new(Arc::clone(&self.core), states)
+    }
+
+    /// Sends a signal to an instance of machine `M`, by its id or its correlation key:
+    /// `engine.signal::<Checkout>("order:42", Paid { cents: 995 }).await`.
+    ///
+    /// It is kept until a step that waited for it goes on. One that is sent before the instance waits is not lost.
+    pub fn signal<M: Machine>(&self, target: impl Into<Target>, signal: impl SignalFor<M>) -> SendSignal {
+        SendSignal::of::<M, _>(Arc::clone(&self.core), target.into(), &signal)
+    }
+
+    /// Sends many signals, in statements by the megabyte.
+    pub fn signal_all<M: Machine, P: SignalFor<M>>(
+        &self,
+        signals: impl IntoIterator<Item = (impl Into<Target>, P)>,
+    ) -> SendSignals<M> {
+        SendSignals::of(Arc::clone(&self.core), signals)
+    }
+
+    /// Sends a signal by names and JSON text, for tools that do not have its type. A name that the machine does not
+    /// take is refused if the machine runs here.
+    pub fn signal_untyped(
+        &self,
+        machine: &str,
+        target: impl Into<Target>,
+        signal: &str,
+        payload: &str,
+    ) -> SendSignal {
+        SendSignal::untyped(Arc::clone(&self.core), machine, target.into(), signal, payload)
+    }
+
+    /// Cancels an instance that has not ended. A step that runs is told to stop; if its outcome ends the instance
+    /// before, that counts.
+    pub fn cancel(&self, id: InstanceId) -> Cancel {
+        Cancel::new(Arc::clone(&self.core), id)
+    }
+
+    /// Runs a failed instance again, from the step that failed, with its attempts forgotten.
+    ///
+    /// A parent that still waits for other children waits for it again; one that has gone on is not touched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFailed`] unless it has failed, [`Error::Duplicate`] when another instance has taken its correlation
+    /// key, [`Error::NotFound`] when there is no such instance, [`Error::Store`] when the database cannot be reached,
+    /// [`Error::Stopped`] after a shutdown. Waits while somebody's transaction holds the instance.
+    pub async fn retry(&self, id: InstanceId) -> Result<(), Error> {
+        control::retry(&self.core, id).await
+    }
+
+    /// The instance of machine `M` with a correlation key: the live one, or the latest of those that have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] when the database cannot be read.
+    pub async fn find<M: Machine>(&self, correlation_key: &str) -> Result<Option<Handle<M>>, Error> {
+        control::find(&self.core, correlation_key).await
     }
 
     /// The instance of machine `M` with this id, whether or not it exists.

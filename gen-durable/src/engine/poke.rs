@@ -117,6 +117,12 @@ impl Core {
             }
             Poke::Due(millis) => self.timer.arm(Duration::from_millis(millis)),
             Poke::Ended(id) => self.results.ended_elsewhere(id),
+            Poke::Cancel(id) => {
+                // Of one that has ended, the parent or the children may have to hear.
+                if !self.lease().cancel(id) {
+                    self.kin.wake();
+                }
+            }
         }
     }
 

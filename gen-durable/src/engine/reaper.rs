@@ -49,6 +49,7 @@ async fn tick(core: &Core, watch: &mut Watch, every: Duration) -> StoreResult<()
         core.events.emit(Event::WorkerReaped { instances, worker });
     }
     sort_out(core).await?;
+    core.kin.wake();
     watch.reclaimed(lost);
     Ok(())
 }

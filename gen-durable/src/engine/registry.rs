@@ -55,6 +55,13 @@ impl Registry {
         self.machines.values().any(|entry| entry.name == name && entry.version == version)
     }
 
+    /// The signals that a machine takes, in all versions that run here; `None` if none does.
+    pub(super) fn signals_of(&self, name: &str) -> Option<Vec<&'static str>> {
+        let mut versions = self.machines.values().filter(|entry| entry.name == name).peekable();
+        versions.peek()?;
+        Some(versions.flat_map(|entry| entry.signals()).copied().collect())
+    }
+
     pub(super) fn ids(&self) -> &[MachineId] {
         &self.ids
     }

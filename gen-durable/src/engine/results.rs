@@ -19,6 +19,8 @@ pub(super) enum End {
     Done(String),
     /// For this reason.
     Failed(String),
+    /// Because somebody cancelled it.
+    Cancelled,
 }
 
 /// What wakes one who waits.

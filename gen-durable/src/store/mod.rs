@@ -10,6 +10,7 @@ pub mod postgres;
 mod record;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod transaction;
 
 use std::any::Any;
 use std::fmt;
@@ -20,11 +21,14 @@ use async_trait::async_trait;
 #[cfg(feature = "sqlite")]
 pub use clock::Clock;
 pub use record::*;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+pub(crate) use transaction::foreign;
+pub use transaction::{StepConnection, UserTransaction};
 
 use crate::error::BoxError;
 pub use crate::id::MachineId;
 use crate::id::{InstanceId, WorkerId};
-pub use crate::outcome::Transition;
+pub use crate::outcome::{Child, Transition};
 
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -117,26 +121,56 @@ pub trait Store: Send + Sync + 'static {
     /// Inserts instances; rows whose id is there already (an earlier try whose answer was lost) are left alone.
     async fn insert(&self, instances: &[NewInstance]) -> StoreResult<()>;
 
+    /// Inserts instances with correlation keys, unless a key is taken; says of each, in order, what became of it.
+    /// Waits for no transaction that inserts one of the keys at this moment.
+    async fn insert_keyed(&self, instances: &[NewInstance]) -> StoreResult<Vec<Inserted>>;
+
+    /// The instances of a machine's family with this correlation key, live ones before others, the latest first;
+    /// a few at most.
+    async fn find(&self, family: &str, key: &str) -> StoreResult<Vec<InstanceId>>;
+
+    /// Sends signals; says of each, in order, what became of it. Waits for nobody who holds a target.
+    async fn signal(&self, signals: &[NewSignal]) -> StoreResult<Vec<Delivered>>;
+
+    /// Cancels an instance, unless it has ended; with `cascade`, its live children are cancelled by [`Self::cascade`].
+    /// Its parent is told.
+    async fn cancel(&self, id: InstanceId, cascade: bool) -> StoreResult<(Cancelling, Joined)>;
+
+    /// Cancels live children of instances that ended and were to take their children with them; `limit` at most.
+    async fn cascade(&self, limit: u32) -> StoreResult<Cascaded>;
+
+    /// Makes a failed instance ready again, in the step that failed, with its attempts forgotten. Its parent, if it
+    /// still waits for others, waits for this one again.
+    async fn retry(&self, id: InstanceId) -> StoreResult<Retrying>;
+
+    /// Tells parents of children that ended and were not told of yet; `limit` children at most.
+    async fn join(&self, limit: u32) -> StoreResult<Joined>;
+
+    /// The children of a fan-out that are of a machine, in the order of their ids after `after`; `limit` at most.
+    async fn children(
+        &self,
+        parent: Parent,
+        machine: &str,
+        after: Option<InstanceId>,
+        limit: u32,
+    ) -> StoreResult<Vec<ChildRecord>>;
+
     /// Takes due rows of a queue, most urgent first, for a worker that is not dead.
     ///
     /// A row that crashed twice (`crashes >= SOLO_CRASHES`) is taken only when it is the most urgent one, and then
     /// alone, by a worker that holds nothing else. By others nothing is taken when such a row is the most urgent one.
     async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Claims>;
 
-    /// Commits outcomes where the worker still owns the row; says of each, in order, what became of it.
+    /// Commits outcomes where the worker still owns the row; says of each, in order, what became of it. Children of a
+    /// fan-out are inserted, signals consumed and parents told in the same transaction.
     /// Asking again after a lost answer is safe: a committed outcome is recognised. `commits` are sorted by id.
-    async fn flush(
-        &self,
-        worker: WorkerId,
-        commits: &[Commit],
-        policy: DonePolicy,
-    ) -> StoreResult<Vec<Flushed>>;
+    async fn flush(&self, worker: WorkerId, commits: &[Commit], policy: DonePolicy) -> StoreResult<Flush>;
 
     /// Hands rows back to their queue, uncharged, where the worker still owns them; returns how many.
     async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64>;
 
-    /// Records that the worker is alive; false when it was declared dead.
-    async fn beat(&self, worker: WorkerId) -> StoreResult<bool>;
+    /// Records that the worker is alive, unless it was declared dead.
+    async fn beat(&self, worker: WorkerId) -> StoreResult<Beaten>;
 
     /// The rows that the worker owns in the database.
     async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>>;
@@ -150,20 +184,72 @@ pub trait Store: Send + Sync + 'static {
     /// Declares a worker dead if its beat is still the one seen; false when it has beaten meanwhile.
     async fn bury(&self, worker: WorkerId, seen: i64) -> StoreResult<bool>;
 
-    /// Returns rows of dead or missing workers to their queues, charged with a crash, `limit` at most.
+    /// Returns rows of dead or missing workers to their queues, charged with a crash, `limit` at most. Those that were
+    /// to be cancelled are.
     async fn reclaim(&self, limit: u32) -> StoreResult<Vec<Reclaimed>>;
 
-    /// Makes due rows ready, `limit` at most, and says when the next one is due.
+    /// Makes due rows ready, and those whose wait timed out, `limit` at most; says when the next one is due.
     async fn promote(&self, limit: u32) -> StoreResult<Promoted>;
 
     /// Reads instances, those that exist; with `watch`, marks those that have not ended so that their end is told.
     async fn probe(&self, ids: &[InstanceId], watch: bool) -> StoreResult<Vec<Snapshot>>;
 
-    /// Deletes instances that ended more than `retention` ago, and dead workers without rows; `limit` rows at most.
+    /// Deletes instances that ended more than `retention` ago, unless a parent may still read them, and dead workers without rows; `limit` rows at most.
     async fn sweep(&self, retention: Duration, limit: u32) -> StoreResult<Swept>;
 
     /// How many instances there are of each machine, version, step and status.
     async fn counts(&self) -> StoreResult<Vec<Count>>;
+
+    /// Inserts instances in a user's transaction, unless a key is taken; says of each what became of it.
+    async fn insert_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        instances: &[NewInstance],
+    ) -> StoreResult<Vec<Inserted>>;
+
+    /// Sends signals in a user's transaction, which holds their targets until it ends.
+    async fn signal_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        signals: &[NewSignal],
+    ) -> StoreResult<Vec<Delivered>>;
+
+    /// Cancels an instance in a user's transaction.
+    async fn cancel_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        id: InstanceId,
+        cascade: bool,
+    ) -> StoreResult<(Cancelling, Joined)>;
+
+    /// Registers a machine in a user's transaction, if it is not known.
+    async fn machine_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        name: &str,
+        version: u32,
+    ) -> StoreResult<MachineId>;
+
+    /// Tells other nodes when a user's transaction is committed.
+    async fn notify_in(&self, transaction: &mut UserTransaction<'_>, pokes: &[Poke]) -> StoreResult<()>;
+
+    /// Begins a transaction for a step; `None` if there are none here.
+    async fn begin_step(&self) -> StoreResult<Option<StepConnection>>;
+
+    /// For how long a step may keep its transaction, where it holds up all others.
+    fn step_patience(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Commits a step's writes with its outcome, where the worker still owns the row; otherwise nothing. When the answer
+    /// to the commit is lost, asks what became of it.
+    async fn finish_step(
+        &self,
+        connection: StepConnection,
+        worker: WorkerId,
+        commit: &Commit,
+        policy: DonePolicy,
+    ) -> StoreResult<Flush>;
 
     /// Tells other nodes. Best effort: nothing is lost when it fails.
     async fn notify(&self, pokes: &[Poke]) -> StoreResult<()>;

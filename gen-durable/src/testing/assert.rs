@@ -45,7 +45,7 @@ impl TestEngine {
         async move { self.expect(handle, Status::Failed, caller).await.error.unwrap_or_default() }
     }
 
-    /// Asserts that an instance waits, for its time to come, and returns how it stands.
+    /// Asserts that an instance waits, for its time, a signal or its children, and returns how it stands.
     ///
     /// # Panics
     ///
@@ -55,7 +55,18 @@ impl TestEngine {
         &'a self,
         handle: &'a Handle<M>,
     ) -> impl Future<Output = Snapshot> + Send + 'a {
-        self.assert_status(handle, Status::Scheduled)
+        let caller = Location::caller();
+        let waits = |status| matches!(status, Status::Scheduled | Status::Waiting | Status::Joining);
+        async move {
+            let snapshot = self.look(handle, caller).await;
+            assert!(
+                waits(snapshot.status),
+                "instance {} waits for nothing (at {caller}){}",
+                handle.id(),
+                self.describe(&snapshot)
+            );
+            snapshot
+        }
     }
 
     /// Asserts that an instance has a status, and returns how it stands.
@@ -135,13 +146,14 @@ impl TestEngine {
             let _ = write!(text, "\n  last error: {error}");
         }
         match status {
-            Status::Scheduled => {
-                let _ = write!(text, "\n  it waits for its time, {}", snapshot.eligible_at);
-                if let Some(now) = self.time.now() {
-                    let left = snapshot.eligible_at.timestamp_micros().saturating_sub(now);
-                    let _ = write!(text, ", in {:?}", Duration::from_micros(left.unsigned_abs()));
-                }
+            Status::Waiting => {
+                let _ = write!(text, "\n  it waits for a signal: {}", snapshot.awaits.join(" or "));
+                self.describe_time(&mut text, snapshot);
             }
+            Status::Joining => {
+                let _ = write!(text, "\n  it waits for {} children to end", snapshot.children_pending);
+            }
+            Status::Scheduled => self.describe_time(&mut text, snapshot),
             Status::Ready if !self.inline.runs(machine, *version) => {
                 let _ = write!(text, "\n  it waits for an engine with its machine: `.register(...)` it");
             }
@@ -152,5 +164,15 @@ impl TestEngine {
             _ => {}
         }
         text
+    }
+
+    /// When its time comes, if it does.
+    fn describe_time(&self, text: &mut String, snapshot: &Snapshot) {
+        let Some(eligible_at) = snapshot.eligible_at else { return };
+        let _ = write!(text, "\n  its time comes at {eligible_at}");
+        if let Some(now) = self.time.now() {
+            let left = eligible_at.timestamp_micros().saturating_sub(now);
+            let _ = write!(text, ", in {:?}", Duration::from_micros(left.unsigned_abs()));
+        }
     }
 }

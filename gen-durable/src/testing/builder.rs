@@ -10,6 +10,8 @@ use crate::error::Error;
 use crate::machine::MachineEntry;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{PostgresStore, Schema};
+#[cfg(feature = "sqlite")]
+use crate::store::sqlite::SqliteStore;
 
 /// How many steps one call runs at most, if nothing else is said.
 const MAX_STEPS: u64 = 10_000;
@@ -27,8 +29,9 @@ impl TestEngineBuilder {
     #[cfg(feature = "sqlite")]
     pub(super) fn in_memory() -> Self {
         let clock = crate::store::Clock::manual(chrono::Utc::now());
-        let store = crate::store::sqlite::SqliteStore::in_memory(clock.clone());
-        Self::on(Source::Open(Arc::new(store)), Time::Virtual(clock))
+        let store = Arc::new(SqliteStore::in_memory(clock.clone()));
+        let source = Source::Open(Arc::<SqliteStore>::clone(&store));
+        Self::on(source, Time::Virtual(clock, store))
     }
 
     #[cfg(feature = "postgres")]

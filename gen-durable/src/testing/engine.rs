@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::ops::Deref;
 use std::panic::Location;
-#[cfg(feature = "postgres")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use crate::telemetry::{EventStream, Notice};
 pub(super) enum Time {
     /// The test moves it.
     #[cfg(feature = "sqlite")]
-    Virtual(Clock),
+    Virtual(Clock, Arc<crate::store::sqlite::SqliteStore>),
     /// Delays can only be cut short.
     #[cfg(feature = "postgres")]
     OfDatabase(Arc<crate::store::postgres::PostgresStore>),
@@ -33,7 +32,7 @@ impl Time {
     pub(super) fn now(&self) -> Option<i64> {
         match self {
             #[cfg(feature = "sqlite")]
-            Self::Virtual(clock) => Some(clock.micros()),
+            Self::Virtual(clock, _) => Some(clock.micros()),
             #[cfg(feature = "postgres")]
             Self::OfDatabase(_) => None,
         }
@@ -89,6 +88,8 @@ impl TestEngine {
 
     /// Runs everything to its rest, delays and backoffs included: time jumps to whatever is due next.
     ///
+    /// Waits for signals stay: time does not jump for their timeouts. To let one time out, [`advance`](Self::advance).
+    ///
     /// # Panics
     ///
     /// After [`max_steps`](TestEngineBuilder::max_steps), and when the database fails.
@@ -140,10 +141,21 @@ impl TestEngine {
     }
 
     async fn try_drain(&mut self, tally: &mut Tally) -> StoreResult<()> {
-        while let Some(due) = self.run(tally).await? {
+        while self.run(tally).await?.is_some() {
+            let Some(due) = self.next_start().await? else { break };
             self.pass(due, tally).await?;
         }
         Ok(())
+    }
+
+    /// Time until the next delayed instance is due, waits not counted.
+    async fn next_start(&self) -> StoreResult<Option<Duration>> {
+        match &self.time {
+            #[cfg(feature = "sqlite")]
+            Time::Virtual(_, store) => store.next_start().await,
+            #[cfg(feature = "postgres")]
+            Time::OfDatabase(store) => store.next_start().await,
+        }
     }
 
     async fn try_advance(&mut self, by: Duration, tally: &mut Tally) -> StoreResult<()> {
@@ -191,7 +203,7 @@ impl TestEngine {
         tally.passed = tally.passed.saturating_add(due);
         match &self.time {
             #[cfg(feature = "sqlite")]
-            Time::Virtual(clock) => clock.advance(due),
+            Time::Virtual(clock, _) => clock.advance(due),
             #[cfg(feature = "postgres")]
             Time::OfDatabase(store) => {
                 let hastened = store.hasten(&self.inline.queues(), self.inline.machines()).await?;

@@ -40,7 +40,7 @@ async fn only_claims_and_asked_for_reads_carry_states() {
         let states =
             columns.iter().filter(|(column, _)| ["state", "output"].contains(&column.as_str())).count();
         let expected = match name {
-            "claim" => 1,
+            "claim" | "children" => 1,
             "probe" => 2,
             _ => 0,
         };

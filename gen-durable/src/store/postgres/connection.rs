@@ -45,6 +45,11 @@ impl Source {
         self.pool.connect_options()
     }
 
+    /// The user's pool.
+    pub(super) fn pool(&self) -> PgPool {
+        self.pool.clone()
+    }
+
     pub(super) fn route(&self) -> Route {
         self.route
     }
@@ -166,6 +171,22 @@ impl Lane {
         }
     }
 
+    /// Begins a transaction of several statements. One that is not committed ends with its connection.
+    pub(super) async fn begin(&self) -> StoreResult<Session<'_>> {
+        let lease = self.acquire().await?;
+        let (reused, route, patience) = (lease.reused, self.source.route, self.patience);
+        let mut session = Session { connection: Owned::Leased(lease), route, patience };
+        match session.order("begin").await {
+            Err(Fault { cause, .. }) if reused && is_about_connection(&cause) => {
+                let Owned::Leased(lease) = &mut session.connection else { unreachable!("made above") };
+                lease.renew().await?;
+                session.order("begin").await.map_err(Fault::classified)?;
+            }
+            begun => begun.map_err(Fault::classified)?,
+        }
+        Ok(session)
+    }
+
     async fn acquire(&self) -> StoreResult<Lease<'_>> {
         let permit = self.slots.acquire().await.map_err(|error| StoreError::Unavailable(error.into()))?;
         let (connection, reused) = match self.take_idle() {
@@ -185,6 +206,88 @@ impl Lane {
             }
         }
         None
+    }
+}
+
+/// A connection inside a transaction: one of a lane, or a user's.
+pub(super) struct Session<'a> {
+    connection: Owned<'a>,
+    route: Route,
+    patience: Duration,
+}
+
+enum Owned<'a> {
+    Leased(Lease<'a>),
+    Lent(&'a mut PgConnection),
+}
+
+/// What went wrong with which statement.
+pub(super) struct Fault {
+    statement: &'static str,
+    cause: sqlx::Error,
+}
+
+impl Fault {
+    pub(super) fn classified(self) -> StoreError {
+        classify(self.statement, self.cause)
+    }
+}
+
+impl<'a> Session<'a> {
+    /// The transaction of a user, who ends it.
+    pub(super) fn of(connection: &'a mut PgConnection, route: Route) -> Self {
+        Self { connection: Owned::Lent(connection), route, patience: Duration::MAX }
+    }
+
+    /// Runs a statement, and returns its rows.
+    pub(super) async fn rows(
+        &mut self,
+        statement: &Statement,
+        bind: impl FnOnce(Query) -> Query,
+    ) -> StoreResult<Vec<PgRow>> {
+        let query = bind(sqlx::query(statement.text())).persistent(self.route == Route::Direct);
+        let mut answer = Answer::default();
+        let patience = self.patience;
+        match timeout(patience, collect(self.connection(), query, &mut answer)).await {
+            Ok(collected) => collected.map_err(|error| classify(statement.name, error))?,
+            Err(_) => return Err(overdue(statement.name, patience)),
+        }
+        Ok(answer.rows)
+    }
+
+    /// Runs a statement that returns exactly one row.
+    pub(super) async fn row(
+        &mut self,
+        statement: &Statement,
+        bind: impl FnOnce(Query) -> Query,
+    ) -> StoreResult<PgRow> {
+        let rows = self.rows(statement, bind).await?;
+        rows.into_iter().next().ok_or_else(|| classify(statement.name, sqlx::Error::RowNotFound))
+    }
+
+    /// Commits; the connection goes back to its lane.
+    pub(super) async fn commit(mut self) -> StoreResult<()> {
+        let patience = self.patience;
+        match timeout(patience, self.order("commit")).await {
+            Ok(committed) => committed.map_err(Fault::classified)?,
+            Err(_) => return Err(overdue("commit", patience)),
+        }
+        if let Owned::Leased(lease) = self.connection {
+            lease.give_back();
+        }
+        Ok(())
+    }
+
+    async fn order(&mut self, text: &'static str) -> Result<(), Fault> {
+        let executed = sqlx::raw_sql(text).execute(self.connection()).await;
+        executed.map(drop).map_err(|cause| Fault { statement: text, cause })
+    }
+
+    fn connection(&mut self) -> &mut PgConnection {
+        match &mut self.connection {
+            Owned::Leased(lease) => &mut lease.connection,
+            Owned::Lent(connection) => connection,
+        }
     }
 }
 

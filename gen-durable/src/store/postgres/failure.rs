@@ -59,9 +59,18 @@ pub(super) fn unknown(statement: &'static str, what: impl fmt::Display) -> Store
 
 /// Whether a unique index refused the data.
 pub(super) fn is_duplicate(error: &StoreError) -> bool {
-    let StoreError::Rejected(source) = error else { return false };
+    has_code(error, "23505")
+}
+
+/// Whether a lock was waited for in vain.
+pub(super) fn is_lock_timeout(error: &StoreError) -> bool {
+    has_code(error, "55P03")
+}
+
+fn has_code(error: &StoreError, wanted: &str) -> bool {
+    let (StoreError::Unavailable(source) | StoreError::Failed(source) | StoreError::Rejected(source)) = error;
     let failure = source.downcast_ref::<Failure>();
-    failure.and_then(|failure| sqlstate(&failure.cause)).is_some_and(|code| code == "23505")
+    failure.and_then(|failure| sqlstate(&failure.cause)).is_some_and(|code| code == wanted)
 }
 
 /// Whether the error is about the connection and not about what was sent over it.

@@ -1,5 +1,7 @@
 //! New instances as parallel arrays, by the megabyte.
 
+use std::borrow::Borrow;
+
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
@@ -17,15 +19,15 @@ const EARLIEST: i64 = -62_135_596_800;
 const LATEST: i64 = 253_402_300_799;
 
 /// In the order of the parameters of `insert.sql`.
-pub(super) fn bind(chunk: &[NewInstance], query: Query) -> Query {
-    let ids: Vec<Uuid> = chunk.iter().map(|row| row.id.into()).collect();
-    let machines: Vec<i32> = chunk.iter().map(|row| row.machine.0).collect();
-    let steps: Vec<&str> = chunk.iter().map(|row| row.step).collect();
-    let states: Vec<&str> = chunk.iter().map(|row| row.state.as_str()).collect();
-    let queues: Vec<&str> = chunk.iter().map(|row| &*row.queue).collect();
-    let priorities: Vec<i16> = chunk.iter().map(|row| row.priority).collect();
-    let (delays, instants): (Vec<_>, Vec<_>) = chunk.iter().map(|row| start(row.start)).unzip();
-    let traces: Vec<Option<&str>> = chunk.iter().map(|row| row.trace_context.as_deref()).collect();
+pub(super) fn bind<'a>(chunk: impl Iterator<Item = &'a NewInstance> + Clone, query: Query) -> Query {
+    let ids: Vec<Uuid> = chunk.clone().map(|row| row.id.into()).collect();
+    let machines: Vec<i32> = chunk.clone().map(|row| row.machine.0).collect();
+    let steps: Vec<&str> = chunk.clone().map(|row| row.step).collect();
+    let states: Vec<&str> = chunk.clone().map(|row| row.state.as_str()).collect();
+    let queues: Vec<&str> = chunk.clone().map(|row| &*row.queue).collect();
+    let priorities: Vec<i16> = chunk.clone().map(|row| row.priority).collect();
+    let (delays, instants): (Vec<_>, Vec<_>) = chunk.clone().map(|row| start(row.start)).unzip();
+    let traces: Vec<Option<&str>> = chunk.map(|row| row.trace_context.as_deref()).collect();
     query
         .bind(ids)
         .bind(machines)
@@ -38,8 +40,20 @@ pub(super) fn bind(chunk: &[NewInstance], query: Query) -> Query {
         .bind(traces)
 }
 
+/// In the order of the parameters of `insert_related.sql`.
+pub(super) fn bind_related(chunk: &[&NewInstance], query: Query) -> Query {
+    let key = |row: &&NewInstance| row.key.clone();
+    let families: Vec<Option<&str>> = chunk.iter().map(|row| key(row).map(|key| key.family)).collect();
+    let keys: Vec<Option<String>> = chunk.iter().map(|row| key(row).map(|key| key.key)).collect();
+    let scopes: Vec<Option<&str>> = chunk.iter().map(|row| key(row).map(|key| key.scope.as_str())).collect();
+    let parents: Vec<Option<Uuid>> =
+        chunk.iter().map(|row| row.parent.map(|parent| parent.id.as_uuid())).collect();
+    let rounds: Vec<Option<i64>> = chunk.iter().map(|row| row.parent.map(|parent| parent.round)).collect();
+    bind(chunk.iter().copied(), query).bind(families).bind(keys).bind(scopes).bind(parents).bind(rounds)
+}
+
 /// Cuts a batch into runs that each fit into a statement.
-pub(super) fn chunks(instances: &[NewInstance]) -> Vec<&[NewInstance]> {
+pub(super) fn chunks<T: Borrow<NewInstance>>(instances: &[T]) -> Vec<&[T]> {
     Chunks(instances).collect()
 }
 
@@ -54,10 +68,10 @@ fn start(start: Start) -> (Option<i64>, Option<DateTime<Utc>>) {
     }
 }
 
-struct Chunks<'a>(&'a [NewInstance]);
+struct Chunks<'a, T>(&'a [T]);
 
-impl<'a> Iterator for Chunks<'a> {
-    type Item = &'a [NewInstance];
+impl<'a, T: Borrow<NewInstance>> Iterator for Chunks<'a, T> {
+    type Item = &'a [T];
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut bytes = 0;
@@ -66,7 +80,7 @@ impl<'a> Iterator for Chunks<'a> {
             .iter()
             .take(CHUNK_ROWS)
             .take_while(|row| {
-                bytes += size(row);
+                bytes += (*row).borrow().size();
                 bytes <= CHUNK_BYTES
             })
             .count()
@@ -76,16 +90,6 @@ impl<'a> Iterator for Chunks<'a> {
         self.0 = rest;
         (!chunk.is_empty()).then_some(chunk)
     }
-}
-
-fn size(row: &NewInstance) -> usize {
-    /// Numbers and lengths.
-    const FIXED: usize = 64;
-    FIXED
-        + row.step.len()
-        + row.state.len()
-        + row.queue.len()
-        + row.trace_context.as_deref().map_or(0, str::len)
 }
 
 #[cfg(test)]
@@ -105,19 +109,21 @@ mod tests {
             priority: 0,
             start: Start::After(Duration::ZERO),
             trace_context: None,
+            key: None,
+            parent: None,
         }
     }
 
     #[test]
     fn chunks_hold_four_mebibytes_and_every_row_once() {
         let rows: Vec<_> = [3, 2, 1, 9, 1, 1].map(|mebibytes| of_size(mebibytes * 1024 * 1023)).into();
-        let chunks: Vec<usize> = Chunks(&rows).map(<[NewInstance]>::len).collect();
+        let chunks: Vec<usize> = Chunks(&rows).map(<[_]>::len).collect();
         assert_eq!(chunks, [1, 2, 1, 2]);
     }
 
     #[test]
     fn nothing_is_no_chunk() {
-        assert_eq!(Chunks(&[]).count(), 0);
+        assert_eq!(Chunks::<NewInstance>(&[]).count(), 0);
     }
 
     #[test]

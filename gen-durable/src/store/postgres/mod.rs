@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | claim | 1 | `claim` |
 //! | flush | 1 | `flush` |
+//! | signal | 1 | `signal` |
 //! | pulse | 1 | `beat`, `held` |
 //! | common | 4 | all others |
 //!
@@ -15,6 +16,7 @@
 //! the heartbeat's thread may have a runtime of its own, and the others may call the same methods.
 
 mod connection;
+mod coordination;
 mod failure;
 mod flush;
 mod insert;
@@ -22,7 +24,9 @@ mod listener;
 mod read;
 mod schema;
 mod statements;
+mod transaction;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,12 +40,14 @@ use self::flush::HeldColumns;
 use self::listener::PostgresListener;
 pub use self::schema::{DEFAULT_SCHEMA, Schema};
 use self::statements::{Statement, Statements};
+pub use self::transaction::StepSession;
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
 use crate::store::{
-    ClaimRequest, Claims, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke, Promoted,
-    Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, WorkerBeat,
-    delay_micros,
+    Beaten, Cancelling, Cascaded, ChildRecord, ClaimRequest, Claims, Commit, Count, Delivered, DonePolicy,
+    Flush, Held, INBOX_LIMIT, Inserted, Joined, Listener, Mail, NewInstance, NewSignal, Parent, Poke,
+    Promoted, Reclaimed, Retrying, SOLO_CRASHES, Snapshot, SortedOut, StepConnection, Store, StoreError,
+    StoreResult, Swept, UserTransaction, WorkerBeat, delay_micros,
 };
 
 /// How long claims and flushes may take; after that the connection counts as dead.
@@ -66,6 +72,7 @@ pub struct PostgresStore {
     listen: Option<PgConnectOptions>,
     claim: Lane,
     flush: Lane,
+    signal: Lane,
     pulse: Lane,
     common: Lane,
 }
@@ -93,6 +100,7 @@ impl PostgresStore {
             // What a claim took whose answer was lost must be looked for.
             claim: lane(1, WORK_PATIENCE).without_repeats(),
             flush: lane(1, WORK_PATIENCE),
+            signal: lane(1, WORK_PATIENCE),
             pulse: lane(1, PULSE_PATIENCE),
             common: lane(4, COMMON_PATIENCE),
             schema,
@@ -114,10 +122,32 @@ impl PostgresStore {
         self.common.execute(&self.statements.hasten, bind).await.map(|rows| rows > 0)
     }
 
+    /// Time until the next delayed row is due, not counting waits. For tests, where delays collapse.
+    pub(crate) async fn next_start(&self) -> StoreResult<Option<Duration>> {
+        let rows = self.common.rows(&self.statements.next_start, |query| query).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let micros: i64 = decode(&self.statements.next_start, || row.try_get(0))?;
+        Ok(Some(Duration::from_micros(micros.max(0).unsigned_abs())))
+    }
+
     /// Name and text of every statement, for tests.
     #[must_use]
     pub fn statements(&self) -> Vec<(&'static str, sqlx::SqlStr)> {
         self.statements.all().into_iter().map(|statement| (statement.name, statement.text())).collect()
+    }
+
+    /// Adds what they were sent to claimed rows.
+    async fn add_letters(&self, claims: &mut Claims, recipients: Vec<Uuid>) -> StoreResult<()> {
+        let statement = &self.statements.inbox;
+        let bind = |query: Query| query.bind(&recipients).bind(i64::from(INBOX_LIMIT));
+        let rows = self.claim.rows(statement, bind).await?;
+        let mut inboxes = decode(statement, || read::letters(&rows))?;
+        for row in &mut claims.rows {
+            if let (Some(mail), Some((inbox, latest))) = (&row.mail, inboxes.remove(&row.id)) {
+                row.mail = Some(Arc::new(Mail { inbox, latest, ..(**mail).clone() }));
+            }
+        }
+        Ok(())
     }
 
     /// Reads instances, and whether each is watched.
@@ -182,7 +212,7 @@ impl Store for PostgresStore {
         if chunks.is_empty() {
             return Ok(());
         }
-        let bind = |time: usize, query| insert::bind(chunks[time], query);
+        let bind = |time: usize, query| insert::bind(chunks[time].iter(), query);
         let Statements { insert, insert_again, .. } = &self.statements;
         match self.common.repeat(insert, chunks.len(), bind).await {
             Err(error) if failure::is_duplicate(&error) => {
@@ -211,41 +241,71 @@ impl Store for PostgresStore {
                 .bind(request.alone)
         };
         let rows = self.claim.rows(statement, bind).await?;
-        decode(statement, || read::claims(&rows, request.queue, request.claim))
+        let mut claims = decode(statement, || read::claims(&rows, request.queue, request.claim))?;
+        let recipients = decode(statement, || read::recipients(&rows))?;
+        if !recipients.is_empty() {
+            self.add_letters(&mut claims, recipients).await?;
+        }
+        Ok(claims)
     }
 
-    async fn flush(
+    async fn insert_keyed(&self, instances: &[NewInstance]) -> StoreResult<Vec<Inserted>> {
+        self.insert_with_keys(instances).await
+    }
+
+    async fn find(&self, family: &str, key: &str) -> StoreResult<Vec<InstanceId>> {
+        self.find_by_key(family, key).await
+    }
+
+    async fn signal(&self, signals: &[NewSignal]) -> StoreResult<Vec<Delivered>> {
+        self.send_signals(signals).await
+    }
+
+    async fn cancel(&self, id: InstanceId, cascade: bool) -> StoreResult<(Cancelling, Joined)> {
+        let mut session = self.common.begin().await?;
+        let cancelled = self.cancel_one(&mut session, &self.statements.cancel, id, cascade).await?;
+        session.commit().await?;
+        Ok(cancelled)
+    }
+
+    async fn cascade(&self, limit: u32) -> StoreResult<Cascaded> {
+        self.cascade_some(limit).await
+    }
+
+    async fn retry(&self, id: InstanceId) -> StoreResult<Retrying> {
+        self.retry_one(id).await
+    }
+
+    async fn join(&self, limit: u32) -> StoreResult<Joined> {
+        self.join_some(limit).await
+    }
+
+    async fn children(
         &self,
-        worker: WorkerId,
-        commits: &[Commit],
-        policy: DonePolicy,
-    ) -> StoreResult<Vec<Flushed>> {
-        let Statements { flush, settle, .. } = &self.statements;
-        if commits.is_empty() {
-            return Ok(Vec::new());
-        }
-        let columns = flush::Columns::of(commits);
-        let delete = policy == DonePolicy::Delete;
-        let rows = self.flush.rows(flush, |query| columns.bind(query.bind(worker.0).bind(delete))).await?;
-        let mut fates = decode(flush, || flush::written(&rows))?;
-        if fates.len() < commits.len() {
-            let held = commits.iter().map(|commit| commit.held);
-            let missed =
-                HeldColumns::of(held.filter(|held| !fates.contains_key(&held.id.as_uuid())).collect());
-            let rows = self.flush.rows(settle, |query| missed.bind(query.bind(worker.0))).await?;
-            fates.extend(decode(settle, || flush::settled(&rows))?);
-        }
-        let fate = |commit: &Commit| fates.get(&commit.held.id.as_uuid()).copied().unwrap_or(Flushed::Stale);
-        Ok(commits.iter().map(fate).collect())
+        parent: Parent,
+        machine: &str,
+        after: Option<InstanceId>,
+        limit: u32,
+    ) -> StoreResult<Vec<ChildRecord>> {
+        self.read_children(parent, machine, after, limit).await
+    }
+
+    async fn flush(&self, worker: WorkerId, commits: &[Commit], policy: DonePolicy) -> StoreResult<Flush> {
+        self.commit(worker, commits, policy == DonePolicy::Delete).await
     }
 
     async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64> {
-        let columns = HeldColumns::of(held.to_vec());
-        self.common.execute(&self.statements.release, |query| columns.bind(query.bind(worker.0))).await
+        let (columns, statement) = (HeldColumns::of(held.to_vec()), &self.statements.release);
+        let row = self.common.row(statement, |query| columns.bind(query.bind(worker.0))).await?;
+        Ok(decode(statement, || row.try_get::<i64, _>(0))?.unsigned_abs())
     }
 
-    async fn beat(&self, worker: WorkerId) -> StoreResult<bool> {
-        self.pulse.execute(&self.statements.beat, |query| query.bind(worker.0)).await.map(|rows| rows > 0)
+    async fn beat(&self, worker: WorkerId) -> StoreResult<Beaten> {
+        let statement = &self.statements.beat;
+        let rows = self.pulse.rows(statement, |query| query.bind(worker.0)).await?;
+        let Some(row) = rows.first() else { return Ok(Beaten::default()) };
+        let cancel: Vec<Uuid> = decode(statement, || row.try_get(0))?;
+        Ok(Beaten { alive: true, cancel: cancel.into_iter().map(InstanceId::from).collect() })
     }
 
     async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>> {
@@ -302,7 +362,8 @@ impl Store for PostgresStore {
         let Statements { sweep_instances, sweep_workers, .. } = &self.statements;
         let limit = i64::from(limit);
         let bind = |query: Query| query.bind(delay_micros(retention)).bind(limit);
-        let instances = self.common.execute(sweep_instances, bind).await?;
+        let row = self.common.row(sweep_instances, bind).await?;
+        let instances = decode(sweep_instances, || row.try_get::<i64, _>(0))?.unsigned_abs();
         let workers = self.common.execute(sweep_workers, |query| query.bind(limit)).await?;
         Ok(Swept { instances, workers })
     }
@@ -313,13 +374,71 @@ impl Store for PostgresStore {
     }
 
     async fn notify(&self, pokes: &[Poke]) -> StoreResult<()> {
-        let payloads: Vec<String> =
-            pokes.iter().filter_map(|poke| serde_json::to_string(poke).ok()).collect();
+        let payloads = payloads(pokes);
         if payloads.is_empty() {
             return Ok(());
         }
         let bind = |query: Query| query.bind(self.schema.name()).bind(&payloads);
         self.common.rows(&self.statements.notify, bind).await.map(drop)
+    }
+
+    async fn insert_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        instances: &[NewInstance],
+    ) -> StoreResult<Vec<Inserted>> {
+        let mut session = self.session(transaction)?;
+        self.insert_keys(&mut session, &self.statements.insert_in_transaction, instances).await
+    }
+
+    async fn signal_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        signals: &[NewSignal],
+    ) -> StoreResult<Vec<Delivered>> {
+        let mut session = self.session(transaction)?;
+        self.send_signals_in(&mut session, signals).await
+    }
+
+    async fn cancel_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        id: InstanceId,
+        cascade: bool,
+    ) -> StoreResult<(Cancelling, Joined)> {
+        let mut session = self.session(transaction)?;
+        self.cancel_one(&mut session, &self.statements.cancel_in_transaction, id, cascade).await
+    }
+
+    async fn machine_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        name: &str,
+        version: u32,
+    ) -> StoreResult<MachineId> {
+        let mut session = self.session(transaction)?;
+        self.register_machine_in(&mut session, name, version).await
+    }
+
+    async fn notify_in(&self, transaction: &mut UserTransaction<'_>, pokes: &[Poke]) -> StoreResult<()> {
+        let payloads = payloads(pokes);
+        let bind = |query: Query| query.bind(self.schema.name()).bind(&payloads);
+        let mut session = self.session(transaction)?;
+        session.rows(&self.statements.notify_in_transaction, bind).await.map(drop)
+    }
+
+    async fn begin_step(&self) -> StoreResult<Option<StepConnection>> {
+        self.begin_for_step().await.map(Some)
+    }
+
+    async fn finish_step(
+        &self,
+        connection: StepConnection,
+        worker: WorkerId,
+        commit: &Commit,
+        policy: DonePolicy,
+    ) -> StoreResult<Flush> {
+        self.finish_for_step(connection, worker, commit, policy == DonePolicy::Delete).await
     }
 
     async fn listen(&self) -> StoreResult<Option<Box<dyn Listener>>> {
@@ -332,6 +451,11 @@ impl Store for PostgresStore {
         let options = options.disable_statement_logging();
         Ok(Some(Box::new(PostgresListener::open(options, &self.schema).await?)))
     }
+}
+
+/// Pokes as texts.
+fn payloads(pokes: &[Poke]) -> Vec<String> {
+    pokes.iter().filter_map(|poke| serde_json::to_string(poke).ok()).collect()
 }
 
 /// Reads an answer; what does not fit our own statement is a fault of the database, not of the data sent.

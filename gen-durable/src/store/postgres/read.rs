@@ -1,5 +1,6 @@
 //! Rows into records.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use uuid::Uuid;
 use super::failure::{classify, unknown};
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::store::{
-    Claimed, Claims, Count, Held, Promoted, Reclaimed, Snapshot, Status, StoreResult, WorkerBeat,
+    Cancelling, Cascaded, ChildRecord, Claimed, Claims, Count, Delivered, Held, Joined, Letter, Mail,
+    Promoted, Reclaimed, Retrying, Snapshot, Status, StoreResult, WorkerBeat,
 };
 
 /// When to look again for due rows that somebody else held.
@@ -37,7 +39,49 @@ fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result<Claimed> {
         failures: count(row, 6)?,
         crashes: count(row, 7)?,
         trace_context: row.try_get(8)?,
+        is_child: row.try_get(10)?,
+        round: row.try_get(11)?,
+        mail: mail(row)?,
     })
+}
+
+/// What a claimed row waited for, if it did or was sent something; the letters follow.
+fn mail(row: &PgRow) -> sqlx::Result<Option<Arc<Mail>>> {
+    let awaits: Option<Vec<String>> = row.try_get(13)?;
+    let keeps_keys: bool = row.try_get(16)?;
+    if awaits.is_none() && count(row, 12)? == 0 && !keeps_keys {
+        return Ok(None);
+    }
+    let seen: Option<i64> = row.try_get(15)?;
+    Ok(Some(Arc::new(Mail {
+        awaits: awaits.unwrap_or_default(),
+        timed_out: row.try_get(14)?,
+        seen: seen.unwrap_or_default(),
+        ..Mail::default()
+    })))
+}
+
+/// The ids of claimed rows that were sent something.
+pub(super) fn recipients(rows: &[PgRow]) -> sqlx::Result<Vec<Uuid>> {
+    let mut ids = Vec::new();
+    for row in rows {
+        if row.try_get::<Option<i32>, _>(12)?.is_some_and(|inbox| inbox > 0) {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    Ok(ids)
+}
+
+/// Rows of `inbox.sql`: the letters of each instance, and the number of its last one.
+pub(super) fn letters(rows: &[PgRow]) -> sqlx::Result<HashMap<InstanceId, (Vec<Letter>, i64)>> {
+    let mut inboxes: HashMap<InstanceId, (Vec<Letter>, i64)> = HashMap::new();
+    for row in rows {
+        let id: Uuid = row.try_get(0)?;
+        let (letters, latest) = inboxes.entry(id.into()).or_default();
+        *latest = row.try_get(4)?;
+        letters.push(Letter { seq: row.try_get(1)?, name: row.try_get(2)?, payload: row.try_get(3)? });
+    }
+    Ok(inboxes)
 }
 
 /// A row of `held.sql`.
@@ -94,6 +138,12 @@ pub(super) fn snapshot(row: &PgRow) -> StoreResult<(Snapshot, bool)> {
             failures: count(row, 10)?,
             crashes: count(row, 11)?,
             worker: row.try_get::<Option<i64>, _>(12)?.map(WorkerId),
+            awaits: row.try_get::<Option<Vec<String>>, _>(19)?.unwrap_or_default(),
+            inbox: count(row, 20)?,
+            children_pending: row.try_get::<Option<i32>, _>(21)?.unwrap_or_default().unsigned_abs(),
+            parent: row.try_get::<Option<Uuid>, _>(22)?.map(InstanceId::from),
+            correlation_key: row.try_get(23)?,
+            cancel_requested: row.try_get(24)?,
             output: row.try_get(13)?,
             error: row.try_get(14)?,
             created_at: row.try_get(15)?,
@@ -103,6 +153,74 @@ pub(super) fn snapshot(row: &PgRow) -> StoreResult<(Snapshot, bool)> {
         Ok((snapshot, row.try_get(18)?))
     };
     read().map_err(|error| classify("probe", error))
+}
+
+/// A row of `children.sql`.
+pub(super) fn child(row: &PgRow) -> StoreResult<ChildRecord> {
+    let status = status(row, 2)?;
+    let read = || -> sqlx::Result<ChildRecord> {
+        Ok(ChildRecord {
+            id: InstanceId::from(row.try_get::<Uuid, _>(0)?),
+            version: version(row, 1)?,
+            status,
+            output: row.try_get(3)?,
+            error: row.try_get(4)?,
+        })
+    };
+    read().map_err(|error| classify("children", error))
+}
+
+/// A row of `signal.sql`.
+pub(super) fn delivered(row: &PgRow) -> StoreResult<Delivered> {
+    let read = || -> sqlx::Result<(&str, Option<String>)> { Ok((row.try_get(1)?, row.try_get(2)?)) };
+    let (fate, woke) = read().map_err(|error| classify("signal", error))?;
+    Ok(match fate {
+        "stored" => Delivered::Stored { woke },
+        "repeated" => Delivered::Repeated,
+        "locked" => Delivered::Locked,
+        "ambiguous" => Delivered::Ambiguous,
+        _ => Delivered::NoTarget,
+    })
+}
+
+/// The row of `cancel.sql`.
+pub(super) fn cancelling(row: &PgRow) -> StoreResult<Cancelling> {
+    let was = optional_status(row, 0)?;
+    let read = || -> sqlx::Result<(Option<bool>, bool)> { Ok((row.try_get(1)?, row.try_get(2)?)) };
+    let (watched, is_there) = read().map_err(|error| classify("cancel", error))?;
+    Ok(match (was, is_there) {
+        (Some(Status::Executing), _) => Cancelling::Asked,
+        (Some(was), _) if was.is_terminal() => Cancelling::Ended(was),
+        (Some(_), _) => Cancelling::Cancelled { watched: watched.unwrap_or_default() },
+        (None, true) => Cancelling::Locked,
+        (None, false) => Cancelling::NotFound,
+    })
+}
+
+/// The row of `retry.sql`.
+pub(super) fn retrying(row: &PgRow) -> StoreResult<Retrying> {
+    let was = optional_status(row, 0)?;
+    let read = || -> sqlx::Result<(Option<String>, bool)> { Ok((row.try_get(1)?, row.try_get(2)?)) };
+    let (queue, is_there) = read().map_err(|error| classify("retry", error))?;
+    Ok(match (was, queue, is_there) {
+        (_, Some(queue), _) => Retrying::Ready(queue),
+        (Some(Status::Failed), None, _) | (None, None, true) => Retrying::Locked,
+        (Some(was), None, _) => Retrying::NotFailed(was),
+        (None, None, false) => Retrying::NotFound,
+    })
+}
+
+/// The row of `tell_parents.sql`.
+pub(super) fn joined(row: &PgRow) -> sqlx::Result<Joined> {
+    Ok(Joined { queues: row.try_get(0)?, left: row.try_get(1)? })
+}
+
+/// The row of `cascade.sql`.
+pub(super) fn cascaded(row: &PgRow) -> sqlx::Result<Cascaded> {
+    let ids = |column| -> sqlx::Result<Vec<InstanceId>> {
+        Ok(row.try_get::<Vec<Uuid>, _>(column)?.into_iter().map(InstanceId::from).collect())
+    };
+    Ok(Cascaded { cancelled: ids(0)?, asked: ids(1)?, left: row.try_get(2)? })
 }
 
 /// A row of `counts.sql`.
@@ -120,10 +238,15 @@ pub(super) fn counted(row: &PgRow) -> StoreResult<Count> {
     read().map_err(|error| classify("counts", error))
 }
 
-fn status(row: &PgRow, column: usize) -> StoreResult<Status> {
+pub(super) fn status(row: &PgRow, column: usize) -> StoreResult<Status> {
     let text: &str = row.try_get(column).map_err(|error| classify("status", error))?;
     Status::parse(text)
         .ok_or_else(|| unknown("status", format_args!("the status `{text}` is not known here")))
+}
+
+fn optional_status(row: &PgRow, column: usize) -> StoreResult<Option<Status>> {
+    let text: Option<&str> = row.try_get(column).map_err(|error| classify("status", error))?;
+    text.map(|_| status(row, column)).transpose()
 }
 
 /// A counter, which is never negative.

@@ -12,7 +12,13 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    fn new(name: &'static str, file: &str, schema: &Schema) -> Self {
+    /// The statement in a file, with parts of its text replaced.
+    fn of(name: &'static str, file: &str, schema: &Schema, replaced: &[(&str, &str)]) -> Self {
+        let mut file = file.to_owned();
+        for (part, by) in replaced {
+            debug_assert!(file.contains(part), "`{part}` is not in `{name}`");
+            file = file.replace(part, by);
+        }
         // Explanations stay here; the name goes along, for whoever looks at what the server is doing.
         let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with("--")).collect();
         let text = format!("-- gen-durable: {name}\n{}", schema.put_into(&lines.join("\n")));
@@ -27,8 +33,8 @@ impl Statement {
 }
 
 macro_rules! statements {
-    ($($name:ident)*) => {
-        /// One field a file in `sql/`.
+    ($($name:ident $(of $file:ident)? $([$($part:literal: $by:expr),*])?;)*) => {
+        /// One field a file in `sql/`, or a variant of one.
         #[derive(Debug)]
         pub(crate) struct Statements {
             $(pub(crate) $name: Statement,)*
@@ -37,10 +43,11 @@ macro_rules! statements {
         impl Statements {
             pub(crate) fn new(schema: &Schema) -> Self {
                 Self {
-                    $($name: Statement::new(
+                    $($name: Statement::of(
                         stringify!($name),
-                        include_str!(concat!("sql/", stringify!($name), ".sql")),
+                        statements!(@file $name $($file)?),
                         schema,
+                        &[$($(($part, $by)),*)?],
                     ),)*
                 }
             }
@@ -51,21 +58,62 @@ macro_rules! statements {
             }
         }
     };
+    (@file $name:ident) => { include_str!(concat!("sql/", stringify!($name), ".sql")) };
+    (@file $name:ident $file:ident) => { include_str!(concat!("sql/", stringify!($file), ".sql")) };
 }
+
+/// Bounds how long a statement of the engine waits for a lock.
+const PATIENCE: &str = "(select set_config('lock_timeout', '20ms', true)) is not null";
+/// A row whose id or key is there already is left alone.
+const LEAVES_ALONE: &str = "\non conflict do nothing";
+const RETURNS_ID: &str = "\non conflict do nothing\nreturning id";
 
 statements! {
-    announce beat bring_back bury claim counts flush hasten held insert insert_again installed keeps_books machines
-    mark_unserved notify probe promote reclaim register_machines register_worker release retire set_aside settle
-    sweep_instances sweep_workers watch workers
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn both_inserts_differ_only_in_what_they_do_about_rows_that_are_there() {
-        let statement = |file: &'static str| file.split_once("insert into").map(|(_, rest)| rest.trim_end());
-        let once = statement(include_str!("sql/insert.sql")).expect("a statement");
-        let again = statement(include_str!("sql/insert_again.sql")).expect("a statement");
-        assert_eq!(again, format!("{once}\non conflict (id) do nothing"));
-    }
+    announce;
+    beat;
+    bring_back;
+    bury;
+    cancel;
+    cancel_in_transaction of cancel ["skip locked": ""];
+    cascade;
+    children;
+    claim;
+    coordinate;
+    counts;
+    find;
+    flush;
+    hasten;
+    held;
+    holders;
+    inbox;
+    insert ["{end}": ""];
+    insert_again of insert ["{end}": LEAVES_ALONE];
+    insert_children of insert_related ["{patience}": "true", "{end}": ""];
+    insert_keyed of insert_related ["{patience}": PATIENCE, "{end}": RETURNS_ID];
+    insert_in_transaction of insert_related ["{patience}": "true", "{end}": RETURNS_ID];
+    installed;
+    keeps_books;
+    machines;
+    mark_unserved;
+    next_start;
+    notify;
+    notify_in_transaction;
+    probe;
+    promote;
+    reclaim;
+    register_machines;
+    register_worker;
+    release;
+    retire;
+    retry;
+    set_aside;
+    settle;
+    signal;
+    signal_in_transaction of signal ["skip locked": ""];
+    sweep_instances;
+    sweep_workers;
+    tell_parents;
+    unjoined;
+    watch;
+    workers;
 }

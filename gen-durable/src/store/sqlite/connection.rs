@@ -6,7 +6,7 @@
 //! transaction back.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
@@ -14,9 +14,10 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
 use sqlx::{ConnectOptions, Connection, Either, Executor, Sqlite};
-use tokio::sync::{MutexGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 use super::failure::{classify, is_busy};
+use super::leash::{Holder, Leash};
 use super::statements::Statement;
 use crate::store::{StoreError, StoreResult};
 
@@ -66,7 +67,7 @@ pub(super) enum Durability {
 pub(super) struct Connections {
     location: Location,
     synchronous: Synchronous,
-    writer: tokio::sync::Mutex<Option<Writer>>,
+    writer: Arc<tokio::sync::Mutex<Option<Writer>>>,
     reading: Semaphore,
     readers: Mutex<Vec<SqliteConnection>>,
 }
@@ -77,7 +78,13 @@ pub(super) struct Writer {
     pub(super) connection: SqliteConnection,
     /// How soon its commits are on disk at present.
     durability: Durability,
+    /// Whether a step has it, or had it and left its transaction open.
+    pub(super) is_lent: bool,
+    pub(super) leash: Leash,
 }
+
+/// The connection that writes, once it is open, while nobody else has it.
+pub(super) type Slot = OwnedMutexGuard<Option<Writer>>;
 
 /// What a statement returned.
 #[derive(Default)]
@@ -91,7 +98,7 @@ impl Connections {
         Self {
             location,
             synchronous,
-            writer: tokio::sync::Mutex::new(None),
+            writer: Arc::default(),
             reading: Semaphore::new(READERS),
             readers: Mutex::new(Vec::new()),
         }
@@ -111,17 +118,20 @@ impl Connections {
         durability: Durability,
         statements: Vec<(Statement, Query)>,
     ) -> StoreResult<Vec<Answer>> {
-        let mut slot = self.writer().await?;
-        let Some(writer) = slot.as_mut() else { return Err(closed()) };
-        let written = match self.set(writer, durability).await {
-            Ok(()) => run(&mut writer.connection, statements).await,
-            Err(error) => Err(error),
-        };
-        if matches!(written, Err(StoreError::Unavailable(_))) && self.path().is_some() {
-            // Whatever state it is in, the next one is fresh.
-            *slot = None;
+        let mut turn = self.turn(durability).await?;
+        let mut answers = Vec::with_capacity(statements.len());
+        if statements.len() == 1 {
+            for (statement, query) in statements {
+                answers.push(turn.run(statement, query).await?);
+            }
+            return Ok(answers);
         }
-        written
+        let mut transaction = turn.begin().await?;
+        for (statement, query) in statements {
+            answers.push(transaction.run(statement, query).await?);
+        }
+        transaction.commit().await?;
+        Ok(answers)
     }
 
     /// Runs one statement that writes.
@@ -151,17 +161,32 @@ impl Connections {
         Ok(rows.rows)
     }
 
+    /// Waits until nobody else writes.
+    pub(super) async fn turn(&self, durability: Durability) -> StoreResult<Turn> {
+        let slot = self.writer().await?;
+        let mut turn = Turn { slot, is_file: self.path().is_some(), in_doubt: false };
+        let set = self.set(turn.writer()?, durability).await;
+        turn.note(set)?;
+        Ok(turn)
+    }
+
     /// The connection that writes, for as long as the guard lives.
-    pub(super) async fn writer(&self) -> StoreResult<MutexGuard<'_, Option<Writer>>> {
-        let mut slot = self.writer.lock().await;
-        if slot.is_none() {
-            let connection = self.open(false).await?;
-            *slot = Some(Writer { connection, durability: Durability::Durable });
+    pub(super) async fn writer(&self) -> StoreResult<Slot> {
+        let mut slot = Arc::clone(&self.writer).lock_owned().await;
+        match slot.as_mut() {
+            // Here the database would go with its connection.
+            Some(writer) if writer.is_lent && self.path().is_none() => writer.take_back().await?,
+            Some(writer) if !writer.is_lent => {}
+            _ => {
+                let mut connection = self.open(false).await?;
+                let leash = Leash::on(&mut connection).await.map_err(|error| self.cannot_open(error))?;
+                *slot = Some(Writer { connection, durability: Durability::Durable, is_lent: false, leash });
+            }
         }
         Ok(slot)
     }
 
-    async fn set(&self, writer: &mut Writer, durability: Durability) -> StoreResult<()> {
+    pub(super) async fn set(&self, writer: &mut Writer, durability: Durability) -> StoreResult<()> {
         if writer.durability == durability || self.synchronous == Synchronous::Normal || self.path().is_none()
         {
             return Ok(());
@@ -232,31 +257,110 @@ impl Connections {
     }
 }
 
-fn closed() -> StoreError {
-    StoreError::Unavailable("the database's connection is closed".into())
+impl Writer {
+    /// Ends what a step left open, also when it was cut short amid anything. Rolling back needs a transaction; the savepoint
+    /// begins one if there is none.
+    async fn take_back(&mut self) -> StoreResult<()> {
+        // Answered when what ran has ended.
+        self.connection.ping().await.map_err(|error| classify("ping", error))?;
+        self.leash.hand_to(Holder::Store);
+        self.tell("savepoint gen_durable_left; rollback; pragma foreign_keys = off").await?;
+        self.is_lent = false;
+        Ok(())
+    }
+
+    /// Runs statements without parameters, which are not kept prepared.
+    pub(super) async fn tell(&mut self, text: &'static str) -> StoreResult<()> {
+        let query = sqlx::query(text).persistent(false);
+        collect(&mut self.connection, query).await.map(drop).map_err(|error| classify(text, error))
+    }
 }
 
-async fn run(
-    connection: &mut SqliteConnection,
-    statements: Vec<(Statement, Query)>,
-) -> StoreResult<Vec<Answer>> {
-    let mut answers = Vec::with_capacity(statements.len());
-    if statements.len() == 1 {
-        // One statement is a transaction by itself, and takes the write lock before it reads.
-        for (statement, query) in statements {
-            answers.push(collect(connection, query).await.map_err(|error| classify(statement.name, error))?);
+/// The connection that writes, for several statements.
+pub(super) struct Turn {
+    slot: Slot,
+    is_file: bool,
+    /// Whether a statement failed such that nobody knows which state the connection is in.
+    in_doubt: bool,
+}
+
+impl Turn {
+    fn writer(&mut self) -> StoreResult<&mut Writer> {
+        self.slot.as_mut().ok_or_else(closed)
+    }
+
+    fn note<T>(&mut self, result: StoreResult<T>) -> StoreResult<T> {
+        self.in_doubt |= is_in_doubt(&result);
+        result
+    }
+
+    /// Runs one statement, which is a transaction by itself and takes the write lock before it reads.
+    async fn run(&mut self, statement: Statement, query: Query) -> StoreResult<Answer> {
+        let answer = collect(&mut self.writer()?.connection, query).await;
+        self.note(answer.map_err(|error| classify(statement.name, error)))
+    }
+
+    /// Begins a transaction, which is rolled back when it is dropped.
+    pub(super) async fn begin(&mut self) -> StoreResult<Transaction<'_>> {
+        let Self { slot, in_doubt, .. } = self;
+        let writer = slot.as_mut().ok_or_else(closed)?;
+        match writer.connection.begin_with("begin immediate").await {
+            Ok(inner) => Ok(Transaction::Own(inner, in_doubt)),
+            Err(error) => {
+                let error = Err(classify("begin", error));
+                *in_doubt |= is_in_doubt(&error);
+                error
+            }
         }
-        return Ok(answers);
     }
-    let mut transaction =
-        connection.begin_with("begin immediate").await.map_err(|error| classify("begin", error))?;
-    for (statement, query) in statements {
-        let answer =
-            collect(&mut transaction, query).await.map_err(|error| classify(statement.name, error))?;
-        answers.push(answer);
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.in_doubt && self.is_file {
+            // The next one is fresh.
+            *self.slot = None;
+        }
     }
-    transaction.commit().await.map_err(|error| classify("commit", error))?;
-    Ok(answers)
+}
+
+/// Several statements that take effect together, or not at all.
+pub(super) enum Transaction<'t> {
+    /// Rolled back when it is dropped. Notes whether the state of its connection is in doubt.
+    Own(sqlx::Transaction<'t, Sqlite>, &'t mut bool),
+    /// Of somebody else, who will end it.
+    Lent(&'t mut SqliteConnection),
+}
+
+impl Transaction<'_> {
+    pub(super) async fn run(&mut self, statement: Statement, query: Query) -> StoreResult<Answer> {
+        match self {
+            Self::Own(inner, in_doubt) => {
+                let answer = collect(inner, query).await.map_err(|error| classify(statement.name, error));
+                **in_doubt |= is_in_doubt(&answer);
+                answer
+            }
+            Self::Lent(connection) => {
+                collect(connection, query).await.map_err(|error| classify(statement.name, error))
+            }
+        }
+    }
+
+    /// Commits it, if it is our own.
+    pub(super) async fn commit(self) -> StoreResult<()> {
+        let Self::Own(inner, in_doubt) = self else { return Ok(()) };
+        let committed = inner.commit().await.map_err(|error| classify("commit", error));
+        *in_doubt |= is_in_doubt(&committed);
+        committed
+    }
+}
+
+fn is_in_doubt<T>(result: &StoreResult<T>) -> bool {
+    matches!(result, Err(StoreError::Unavailable(_)))
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the database's connection is closed".into())
 }
 
 async fn collect(connection: &mut SqliteConnection, query: Query) -> sqlx::Result<Answer> {

@@ -10,13 +10,20 @@
 //! The file is migrated when it is opened: there is nobody else to do it.
 
 mod batch;
+mod cancel;
 mod connection;
 mod failure;
+mod flush;
+mod join;
+mod keys;
+mod leash;
 mod lock;
 mod read;
+mod retry;
+mod signals;
 mod statements;
+mod transaction;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,16 +35,23 @@ pub use self::connection::Synchronous;
 use self::connection::{Connections, Durability, Location, Query};
 use self::failure::classify;
 use self::statements::Statement;
+pub use self::transaction::StepSession;
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::migrate;
+#[cfg(feature = "postgres")]
+use crate::store::foreign;
 use crate::store::{
-    ClaimRequest, Claims, Clock, Commit, Count, DonePolicy, Flushed, Held, Listener, NewInstance, Poke,
-    Promoted, Reclaimed, SOLO_CRASHES, Snapshot, SortedOut, Store, StoreError, StoreResult, Swept, Tenure,
-    WorkerBeat, delay_micros,
+    Beaten, Cancelling, Cascaded, ChildRecord, ClaimRequest, Claims, Clock, Commit, Count, Delivered,
+    DonePolicy, Flush, Held, Inserted, Joined, Listener, NewInstance, NewSignal, Parent, Poke, Promoted,
+    Reclaimed, Retrying, SOLO_CRASHES, Snapshot, SortedOut, StepConnection, Store, StoreError, StoreResult,
+    Swept, Tenure, UserTransaction, WorkerBeat, delay_micros,
 };
 
 /// For how long a dead worker's row stays, for people who look.
 const WORKER_RETENTION: Duration = Duration::from_secs(60 * 60);
+
+/// For how long a step may keep its transaction: all other writers wait for it.
+const STEP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Instances in SQLite.
 #[derive(Debug)]
@@ -65,6 +79,16 @@ impl SqliteStore {
         Self { connections, clock, migrated: OnceCell::new() }
     }
 
+    /// Time until the next delayed row is due, not counting waits. For tests, where delays collapse.
+    pub(crate) async fn next_start(&self) -> StoreResult<Option<Duration>> {
+        let statement = statements::NEXT_START;
+        let rows = self.connections.read(statement, query(statement)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let next: Option<i64> = decode(statement, row.try_get(0))?;
+        let left = |next: i64| u64::try_from(next.saturating_sub(self.clock.micros())).unwrap_or(0);
+        Ok(next.map(|next| Duration::from_micros(left(next))))
+    }
+
     /// Name and text of every statement, for tests.
     #[must_use]
     pub fn statements() -> Vec<(&'static str, &'static str)> {
@@ -80,6 +104,16 @@ impl SqliteStore {
 /// The statement and its query, without parameters yet.
 fn query(statement: Statement) -> Query {
     sqlx::query(statement.text)
+}
+
+/// The statements that register machines, and then say their ids.
+fn registering(machines: &[(&str, u32)], now: i64) -> [(Statement, Query); 2] {
+    let batch = batch::machines(machines);
+    let register = query(statements::REGISTER_MACHINES).bind(now).bind(batch.clone());
+    [
+        (statements::REGISTER_MACHINES, register),
+        (statements::MACHINES, query(statements::MACHINES).bind(batch)),
+    ]
 }
 
 #[async_trait]
@@ -121,18 +155,10 @@ impl Store for SqliteStore {
     }
 
     async fn register_machines(&self, machines: &[(&str, u32)]) -> StoreResult<Vec<MachineId>> {
-        let batch = batch::machines(machines);
-        let statements = vec![
-            (
-                statements::REGISTER_MACHINES,
-                query(statements::REGISTER_MACHINES).bind(self.clock.micros()).bind(batch.clone()),
-            ),
-            (statements::MACHINES, query(statements::MACHINES).bind(batch)),
-        ];
-        let answers = self.connections.write(Durability::Durable, statements).await?;
+        let statements = registering(machines, self.clock.micros());
+        let answers = self.connections.write(Durability::Durable, statements.into()).await?;
         let rows = answers.into_iter().last().unwrap_or_default().rows;
-        let id = |row: &sqlx::sqlite::SqliteRow| Ok(MachineId(row.try_get(0)?));
-        decode(statements::MACHINES, rows.iter().map(id).collect())
+        decode(statements::MACHINES, read::machines(&rows))
     }
 
     async fn register_worker(&self, engine: &str, node: &str) -> StoreResult<WorkerId> {
@@ -175,6 +201,62 @@ impl Store for SqliteStore {
         Ok(())
     }
 
+    async fn insert_keyed(&self, instances: &[NewInstance]) -> StoreResult<Vec<Inserted>> {
+        keys::insert(&self.connections, self.clock.micros(), instances).await
+    }
+
+    async fn find(&self, family: &str, key: &str) -> StoreResult<Vec<InstanceId>> {
+        keys::find(&self.connections, family, key).await
+    }
+
+    async fn signal(&self, signals: &[NewSignal]) -> StoreResult<Vec<Delivered>> {
+        signals::send(&self.connections, self.clock.micros(), signals).await
+    }
+
+    async fn cancel(&self, id: InstanceId, cascade: bool) -> StoreResult<(Cancelling, Joined)> {
+        cancel::one(&self.connections, self.clock.micros(), id, cascade).await
+    }
+
+    async fn cascade(&self, limit: u32) -> StoreResult<Cascaded> {
+        cancel::children(&self.connections, self.clock.micros(), limit).await
+    }
+
+    async fn retry(&self, id: InstanceId) -> StoreResult<Retrying> {
+        retry::failed(&self.connections, self.clock.micros(), id).await
+    }
+
+    async fn join(&self, limit: u32) -> StoreResult<Joined> {
+        let statement = statements::UNJOINED;
+        // A look that finds nothing writes nothing; every end tells the parent in its own transaction.
+        let rows = self.connections.read(statement, query(statement)).await?;
+        if !decode(statement, read::is_so(&rows))? {
+            return Ok(Joined::default());
+        }
+        let mut turn = self.connections.turn(Durability::Durable).await?;
+        let mut transaction = turn.begin().await?;
+        let joined = join::tell(&mut transaction, self.clock.micros(), limit).await?;
+        transaction.commit().await?;
+        Ok(joined)
+    }
+
+    async fn children(
+        &self,
+        parent: Parent,
+        machine: &str,
+        after: Option<InstanceId>,
+        limit: u32,
+    ) -> StoreResult<Vec<ChildRecord>> {
+        let statement = statements::CHILDREN;
+        let asking = query(statement)
+            .bind(parent.id.as_uuid())
+            .bind(parent.round)
+            .bind(machine.to_owned())
+            .bind(after.map(InstanceId::as_uuid))
+            .bind(i64::from(limit));
+        let rows = self.connections.read(statement, asking).await?;
+        rows.iter().map(read::child).collect()
+    }
+
     async fn claim(&self, request: &ClaimRequest<'_>) -> StoreResult<Claims> {
         let &ClaimRequest { worker, claim, queue: name, machines, limit, alone } = request;
         let machines: Vec<i32> = machines.iter().map(|machine| machine.0).collect();
@@ -189,6 +271,7 @@ impl Store for SqliteStore {
             .bind(alone);
         let answer = self.connections.write_one(Durability::Relaxed, statements::CLAIM, claiming).await?;
         let mut claims = decode(statements::CLAIM, read::claims(&answer.rows, name, claim))?;
+        signals::collect(&self.connections, &mut claims.rows).await?;
         if claims.rows.is_empty() && !alone {
             // An update returns only rows that it changed.
             let statement = statements::SUSPECT_FIRST;
@@ -202,47 +285,23 @@ impl Store for SqliteStore {
         Ok(claims)
     }
 
-    async fn flush(
-        &self,
-        worker: WorkerId,
-        commits: &[Commit],
-        policy: DonePolicy,
-    ) -> StoreResult<Vec<Flushed>> {
-        if commits.is_empty() {
-            return Ok(Vec::new());
-        }
-        let batch = batch::commits(commits);
-        let mut statements = Vec::with_capacity(2);
-        if policy == DonePolicy::Delete {
-            let remove = query(statements::REMOVE).bind(worker.0).bind(batch.clone());
-            statements.push((statements::REMOVE, remove));
-        }
-        let flush = query(statements::FLUSH).bind(worker.0).bind(self.clock.micros()).bind(batch);
-        statements.push((statements::FLUSH, flush));
-        let mut fates: HashMap<InstanceId, Flushed> = HashMap::with_capacity(commits.len());
-        for answer in self.connections.write(Durability::Durable, statements).await? {
-            fates.extend(decode(statements::FLUSH, read::committed(&answer.rows))?);
-        }
-        if fates.len() < commits.len() {
-            let missed =
-                commits.iter().map(|commit| commit.held).filter(|held| !fates.contains_key(&held.id));
-            let query = query(statements::SETTLE).bind(worker.0).bind(batch::held(missed));
-            let rows = self.connections.read(statements::SETTLE, query).await?;
-            fates.extend(decode(statements::SETTLE, read::committed(&rows))?);
-        }
-        let fate = |commit: &Commit| fates.get(&commit.held.id).copied().unwrap_or(Flushed::Stale);
-        Ok(commits.iter().map(fate).collect())
+    async fn flush(&self, worker: WorkerId, commits: &[Commit], policy: DonePolicy) -> StoreResult<Flush> {
+        flush::commit(&self.connections, self.clock.micros(), worker, commits, policy).await
     }
 
     async fn release(&self, worker: WorkerId, held: &[Held]) -> StoreResult<u64> {
-        let rows = batch::held(held.iter().copied());
-        self.change(statements::RELEASE, query(statements::RELEASE).bind(worker.0).bind(rows)).await
+        cancel::release(&self.connections, self.clock.micros(), worker, held).await
     }
 
-    async fn beat(&self, worker: WorkerId) -> StoreResult<bool> {
-        let query = query(statements::BEAT).bind(worker.0).bind(self.clock.micros());
-        let answer = self.connections.write_one(Durability::Relaxed, statements::BEAT, query).await?;
-        Ok(answer.affected > 0)
+    async fn beat(&self, worker: WorkerId) -> StoreResult<Beaten> {
+        let beat = query(statements::BEAT).bind(worker.0).bind(self.clock.micros());
+        let answer = self.connections.write_one(Durability::Relaxed, statements::BEAT, beat).await?;
+        if answer.affected == 0 {
+            return Ok(Beaten::default());
+        }
+        let statement = statements::TO_CANCEL;
+        let rows = self.connections.read(statement, query(statement).bind(worker.0)).await?;
+        Ok(Beaten { alive: true, cancel: decode(statement, read::ids(&rows))? })
     }
 
     async fn held(&self, worker: WorkerId) -> StoreResult<Vec<Held>> {
@@ -266,9 +325,7 @@ impl Store for SqliteStore {
     }
 
     async fn reclaim(&self, limit: u32) -> StoreResult<Vec<Reclaimed>> {
-        let query = query(statements::RECLAIM).bind(i64::from(limit));
-        let answer = self.connections.write_one(Durability::Durable, statements::RECLAIM, query).await?;
-        decode(statements::RECLAIM, read::reclaimed(&answer.rows))
+        cancel::reclaim(&self.connections, self.clock.micros(), limit).await
     }
 
     async fn promote(&self, limit: u32) -> StoreResult<Promoted> {
@@ -319,6 +376,77 @@ impl Store for SqliteStore {
     async fn counts(&self) -> StoreResult<Vec<Count>> {
         let rows = self.connections.read(statements::COUNTS, query(statements::COUNTS)).await?;
         rows.iter().map(read::counted).collect()
+    }
+
+    async fn insert_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        instances: &[NewInstance],
+    ) -> StoreResult<Vec<Inserted>> {
+        keys::insert_in(&mut transaction::of(transaction)?, self.clock.micros(), instances).await
+    }
+
+    async fn signal_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        signals: &[NewSignal],
+    ) -> StoreResult<Vec<Delivered>> {
+        let mut transaction = transaction::of(transaction)?;
+        transaction::take_turn(&mut transaction).await?;
+        signals::send_in(&mut transaction, self.clock.micros(), signals).await
+    }
+
+    async fn cancel_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        id: InstanceId,
+        cascade: bool,
+    ) -> StoreResult<(Cancelling, Joined)> {
+        let mut transaction = transaction::of(transaction)?;
+        transaction::take_turn(&mut transaction).await?;
+        cancel::one_in(&mut transaction, self.clock.micros(), id, cascade).await
+    }
+
+    async fn machine_in(
+        &self,
+        transaction: &mut UserTransaction<'_>,
+        name: &str,
+        version: u32,
+    ) -> StoreResult<MachineId> {
+        let mut transaction = transaction::of(transaction)?;
+        let [register, ask] = registering(&[(name, version)], self.clock.micros());
+        transaction.run(register.0, register.1).await?;
+        let rows = transaction.run(ask.0, ask.1).await?.rows;
+        let machines = decode(statements::MACHINES, read::machines(&rows))?;
+        machines.first().copied().ok_or_else(|| classify(statements::MACHINES.name, sqlx::Error::RowNotFound))
+    }
+
+    /// Nobody hears it: other processes find what is inserted by polling.
+    async fn notify_in(&self, _transaction: &mut UserTransaction<'_>, _pokes: &[Poke]) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn begin_step(&self) -> StoreResult<Option<StepConnection>> {
+        transaction::begin(&self.connections).await.map(|session| Some(StepConnection::Sqlite(session)))
+    }
+
+    fn step_patience(&self) -> Option<Duration> {
+        Some(STEP_PATIENCE)
+    }
+
+    async fn finish_step(
+        &self,
+        connection: StepConnection,
+        worker: WorkerId,
+        commit: &Commit,
+        policy: DonePolicy,
+    ) -> StoreResult<Flush> {
+        let session = match connection {
+            StepConnection::Sqlite(session) => session,
+            #[cfg(feature = "postgres")]
+            StepConnection::Postgres(_) => return Err(foreign("SQLite")),
+        };
+        session.finish(&self.connections, self.clock.micros(), worker, commit, policy).await
     }
 
     async fn notify(&self, _pokes: &[Poke]) -> StoreResult<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gen_durable::Status;
 use gen_durable::store::{ClaimRequest, DonePolicy, Flushed, NewInstance, Start, Transition};
 
-use super::setup::{COMMITTED, Fixture, QUEUE, commit, done, next};
+use super::setup::{AHEAD, DONE, Fixture, QUEUE, READY, commit, done, next};
 
 /// R02, R03: a frozen node wakes after its row was taken away.
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn late_outcome_of_a_reclaimed_row_is_dropped() {
     assert_eq!(f.store.release(f.worker, &[late.held()]).await.expect("it is not the owner"), 0);
     assert_eq!(f.look(late.id).await.status, Status::Executing);
     let kept = f.store.flush(other, &[done(&row)], DonePolicy::Keep).await.expect("it flushes");
-    assert_eq!(kept, [COMMITTED]);
+    assert_eq!(kept.fates, [DONE]);
 }
 
 /// R13: the commit went through and its acknowledgement was lost.
@@ -34,7 +34,7 @@ async fn lost_acknowledgement_is_recognised_as_committed() {
     let rows = f.claim(2).await;
     f.store.probe(&[rows[1].id], true).await.expect("somebody watches");
     let commits = [next(&rows[0]), done(&rows[1])];
-    let answer = [COMMITTED, Flushed::Committed { watched: true }];
+    let answer = [READY, Flushed::Committed { status: Status::Done, watched: true }];
     assert_eq!(f.flush(&commits).await, answer);
     assert_eq!(f.flush(&commits).await, answer, "asked again");
     assert_eq!(f.look(rows[0].id).await.revision, 1, "committed once");
@@ -52,7 +52,7 @@ async fn bad_row_is_a_rejection_and_its_neighbours_stay_owned() {
         let error = f.store.flush(f.worker, &commits, DonePolicy::Keep).await.expect_err(output);
         assert!(error.is_rejection(), "{output:?}: {error:?}");
     }
-    assert_eq!(f.flush(&[done(&rows[0])]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[done(&rows[0])]).await, [DONE]);
     assert_eq!(f.look(rows[1].id).await.status, Status::Executing);
     let mut bad = f.instance();
     bad.state = "nonsense".into();
@@ -191,7 +191,7 @@ async fn watcher_sees_the_end_or_is_told_of_it() {
                     }
                 }
             });
-        let told = flushed == Flushed::Committed { watched: true };
+        let told = flushed == Flushed::Committed { status: Status::Done, watched: true };
         assert!(snapshot.status.is_terminal() || told, "{snapshot:?}, {flushed:?}");
     }
 }
@@ -230,8 +230,8 @@ async fn sweeps_reclaims_flushes_and_probes_at_once_do_not_deadlock() {
                 }
                 flushed.sort_unstable_by_key(|commit| commit.held.id);
                 while !flushed.is_empty() {
-                    let fates = store.flush(worker, &flushed, DonePolicy::Keep).await.expect("it flushes");
-                    let mut fates = fates.into_iter();
+                    let flush = store.flush(worker, &flushed, DonePolicy::Keep).await.expect("it flushes");
+                    let mut fates = flush.fates.into_iter();
                     flushed.retain(|_| fates.next() == Some(Flushed::Locked));
                 }
                 if dies {
@@ -274,14 +274,14 @@ async fn a_kept_claim_goes_on_with_the_next_revision() {
     let f = Fixture::new().await;
     let row = f.claimed().await;
     let ahead = gen_durable::store::Commit { keeps_claim: true, ..next(&row) };
-    assert_eq!(f.flush(std::slice::from_ref(&ahead)).await, [COMMITTED]);
-    assert_eq!(f.flush(&[ahead]).await, [COMMITTED], "asked again");
+    assert_eq!(f.flush(std::slice::from_ref(&ahead)).await, [AHEAD]);
+    assert_eq!(f.flush(&[ahead]).await, [AHEAD], "asked again");
     let seen = f.look(row.id).await;
     assert_eq!((seen.status, seen.revision, seen.step.as_str()), (Status::Executing, 1, "second"));
     let held = f.store.held(f.worker).await.expect("held");
     assert_eq!(held, [gen_durable::store::Held { revision: 1, ..row.held() }]);
     let row = gen_durable::store::Claimed { revision: 1, ..row };
-    assert_eq!(f.flush(&[done(&row)]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[done(&row)]).await, [DONE]);
 }
 
 /// R01, R49: rows of dead workers come back, a bounded batch at a time; those of the living stay.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gen_durable::Status;
 use gen_durable::store::{DonePolicy, Flushed, Held, Transition};
 
-use super::setup::{COMMITTED, Fixture, commit, done, next, next_after, retry, stop};
+use super::setup::{DONE, FAILED, Fixture, READY, SCHEDULED, commit, done, next, next_after, retry, stop};
 
 #[tokio::test]
 async fn an_instance_goes_from_insert_over_next_and_retry_to_done() {
@@ -23,20 +23,20 @@ async fn an_instance_goes_from_insert_over_next_and_retry_to_done() {
     assert_eq!(f.claim(10).await.len(), 0, "it is taken");
     assert_eq!(f.store.held(f.worker).await.expect("held"), [row.held()]);
 
-    assert_eq!(f.flush(&[retry(&row, "too early")]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[retry(&row, "too early")]).await, [READY]);
     let seen = f.look(new.id).await;
     assert_eq!((seen.status, seen.attempt, seen.failures, seen.revision), (Status::Ready, 1, 1, 1));
     assert_eq!((seen.state.as_str(), seen.error.as_deref()), (r#"{"n":1}"#, Some("too early")));
 
     let row = f.claim(10).await.remove(0);
     assert_eq!((row.revision, row.attempt, row.failures), (1, 1, 1));
-    assert_eq!(f.flush(&[next(&row)]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[next(&row)]).await, [READY]);
     let seen = f.look(new.id).await;
     assert_eq!((seen.status, seen.attempt, seen.failures, seen.revision), (Status::Ready, 0, 0, 2));
     assert_eq!((seen.step.as_str(), seen.state.as_str(), seen.error), ("second", r#"{"n":2}"#, None));
 
     let row = f.claim(10).await.remove(0);
-    assert_eq!(f.flush(&[done(&row)]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[done(&row)]).await, [DONE]);
     let seen = f.look(new.id).await;
     assert_eq!((seen.status, seen.output.as_deref()), (Status::Done, Some(r#"{"ok":true}"#)));
     assert!(seen.finished_at.expect("it ended") >= seen.created_at);
@@ -63,7 +63,7 @@ async fn an_insert_that_is_repeated_adds_what_is_missing_and_leaves_the_rest_alo
 async fn a_delayed_next_waits_until_it_is_promoted() {
     let f = Fixture::new().await;
     let row = f.claimed().await;
-    assert_eq!(f.flush(&[next_after(&row, Duration::from_millis(300))]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[next_after(&row, Duration::from_millis(300))]).await, [SCHEDULED]);
     assert_eq!(f.look(row.id).await.status, Status::Scheduled);
     assert_eq!(f.claim(1).await.len(), 0);
     let before = f.store.promote(10).await.expect("it promotes");
@@ -79,7 +79,7 @@ async fn a_delayed_next_waits_until_it_is_promoted() {
 async fn a_stopped_instance_keeps_its_reason_and_state() {
     let f = Fixture::new().await;
     let row = f.claimed().await;
-    assert_eq!(f.flush(&[stop(&row, "no use")]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[stop(&row, "no use")]).await, [FAILED]);
     let seen = f.look(row.id).await;
     assert_eq!((seen.status, seen.error.as_deref()), (Status::Failed, Some("no use")));
     assert_eq!(seen.state, r#"{"n":1}"#);
@@ -95,7 +95,7 @@ async fn a_retry_may_bring_a_state_and_need_not_count() {
         error: None,
         counted: false,
     };
-    assert_eq!(f.flush(&[commit(&row, again)]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[commit(&row, again)]).await, [SCHEDULED]);
     let seen = f.look(row.id).await;
     assert_eq!((seen.status, seen.attempt, seen.failures), (Status::Scheduled, 1, 0));
     assert_eq!((seen.state.as_str(), seen.error, seen.step.as_str()), (r#"{"n":7}"#, None, "first"));
@@ -110,7 +110,8 @@ async fn done_rows_are_deleted_by_policy_unless_somebody_watches() {
     assert_eq!(seen[0].status, Status::Executing);
     let commits = [done(&rows[0]), done(&rows[1]), stop(&rows[2], "failed rows stay")];
     let flushed = f.store.flush(f.worker, &commits, DonePolicy::Delete).await.expect("it flushes");
-    assert_eq!(flushed, [Flushed::Committed { watched: true }, COMMITTED, COMMITTED]);
+    let watched = Flushed::Committed { status: Status::Done, watched: true };
+    assert_eq!(flushed.fates, [watched, DONE, FAILED]);
     let left = f.store.probe(&ids, false).await.expect("it probes");
     assert_eq!(left.iter().map(|s| s.id).collect::<Vec<_>>(), [ids[0], ids[2]]);
 }
@@ -133,12 +134,12 @@ async fn a_released_row_keeps_its_place_and_counts_no_attempt() {
 #[tokio::test]
 async fn workers_beat_until_they_are_buried_or_retired() {
     let f = Fixture::new().await;
-    assert!(f.store.beat(f.worker).await.expect("it beats"));
+    assert!(f.store.beat(f.worker).await.expect("it beats").alive);
     let beats = f.store.workers().await.expect("the workers");
     assert_eq!((beats[0].engine.as_str(), beats[0].node.as_str(), beats[0].beat), ("engine", "node", 1));
     assert!(!f.store.bury(f.worker, 0).await.expect("it has beaten since"));
     f.bury(f.worker).await;
-    assert!(!f.store.beat(f.worker).await.expect("it is fenced"));
+    assert!(!f.store.beat(f.worker).await.expect("it is fenced").alive);
     let other = f.store.register_worker("engine", "node").await.expect("a worker");
     assert!(other > f.worker);
     f.store.retire(other).await.expect("it retires");

@@ -18,6 +18,11 @@ mod postgres {
     mod panics;
     mod scheduling;
     mod setup;
+    mod store_cancelling;
+    mod store_children;
+    mod store_keys;
+    mod store_signals;
+    mod store_transactions;
     mod undecodable;
     mod values;
 }
@@ -35,6 +40,11 @@ mod sqlite {
     mod panics;
     mod scheduling;
     mod setup;
+    mod store_cancelling;
+    mod store_children;
+    mod store_keys;
+    mod store_signals;
+    mod store_transactions;
     mod undecodable;
     mod values;
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gen_durable::InstanceId;
-use gen_durable::WorkerId;
 use gen_durable::store::{
-    ClaimRequest, Claimed, Commit, DonePolicy, Flushed, MachineId, NewInstance, Snapshot, Start, Store,
-    Transition,
+    Child, ClaimRequest, Claimed, Commit, Delivered, DonePolicy, Flushed, MachineId, NewInstance, NewSignal,
+    Parent, Snapshot, Start, Store, Target, Transition,
 };
+use gen_durable::{InstanceId, Status, WorkerId};
 use uuid::Uuid;
 
 use super::Bed;
@@ -44,6 +43,8 @@ impl Fixture {
             priority: 0,
             start: Start::After(Duration::ZERO),
             trace_context: None,
+            key: None,
+            parent: None,
         }
     }
 
@@ -90,7 +91,12 @@ impl Fixture {
     }
 
     pub(crate) async fn flush(&self, commits: &[Commit]) -> Vec<Flushed> {
-        self.store.flush(self.worker, commits, DonePolicy::Keep).await.expect("it flushes")
+        self.store.flush(self.worker, commits, DonePolicy::Keep).await.expect("it flushes").fates
+    }
+
+    /// Sends a signal to an instance of the fixture's machine.
+    pub(crate) async fn send(&self, target: impl Into<Target>, name: &str) -> Delivered {
+        self.store.signal(&[signal(target, name)]).await.expect("it sends").remove(0)
     }
 
     pub(crate) async fn look(&self, id: InstanceId) -> Snapshot {
@@ -106,7 +112,14 @@ impl Fixture {
 }
 
 pub(crate) fn commit(row: &Claimed, transition: Transition) -> Commit {
-    Commit { held: row.held(), transition, keeps_claim: false }
+    Commit {
+        held: row.held(),
+        transition,
+        keeps_claim: false,
+        consumed: Vec::new(),
+        is_involved: row.mail.is_some() || row.round.is_some(),
+        is_child: row.is_child,
+    }
 }
 
 pub(crate) fn next(row: &Claimed) -> Commit {
@@ -127,7 +140,59 @@ pub(crate) fn done(row: &Claimed) -> Commit {
 }
 
 pub(crate) fn stop(row: &Claimed, reason: &str) -> Commit {
-    commit(row, Transition::Stop { reason: reason.into() })
+    commit(row, Transition::Stop { reason: reason.into(), cascade: false })
 }
 
-pub(crate) const COMMITTED: Flushed = Flushed::Committed { watched: false };
+/// Waits for signals with what the step was handed in mind, as a context does.
+pub(crate) fn wait(row: &Claimed, signals: &[&'static str], timeout: Option<Duration>) -> Commit {
+    let seen = row.mail.as_ref().map_or(0, |mail| mail.handed());
+    let transition = Transition::Wait {
+        step: "second",
+        state: r#"{"n":2}"#.into(),
+        signals: signals.to_vec(),
+        timeout,
+        seen,
+    };
+    commit(row, transition)
+}
+
+pub(crate) fn fan_out(row: &Claimed, children: Vec<NewInstance>) -> Commit {
+    let parent = Some(Parent { id: row.id, round: row.revision + 1 });
+    let child =
+        |instance| Child { machine: "machine", version: 1, instance: NewInstance { parent, ..instance } };
+    let children = children.into_iter().map(child).collect();
+    commit(row, Transition::FanOut { step: "second", state: r#"{"n":2}"#.into(), children })
+}
+
+/// A signal to an instance of the fixture's machine.
+pub(crate) fn signal(target: impl Into<Target>, name: &str) -> NewSignal {
+    NewSignal {
+        machine: "machine".into(),
+        target: target.into(),
+        name: name.into(),
+        payload: format!("\"{name}\""),
+        dedup_key: None,
+    }
+}
+
+/// What became of a signal that nobody waits for.
+pub(crate) const STORED: Delivered = Delivered::Stored { woke: None };
+
+/// What became of a signal that ended a wait.
+pub(crate) fn woke() -> Delivered {
+    Delivered::Stored { woke: Some(QUEUE.into()) }
+}
+
+/// An outcome that is committed, and where its instance stands then.
+pub(crate) const READY: Flushed = committed(Status::Ready);
+pub(crate) const SCHEDULED: Flushed = committed(Status::Scheduled);
+pub(crate) const AHEAD: Flushed = committed(Status::Executing);
+pub(crate) const WAITING: Flushed = committed(Status::Waiting);
+pub(crate) const JOINING: Flushed = committed(Status::Joining);
+pub(crate) const DONE: Flushed = committed(Status::Done);
+pub(crate) const FAILED: Flushed = committed(Status::Failed);
+pub(crate) const CANCELLED: Flushed = committed(Status::Cancelled);
+
+const fn committed(status: Status) -> Flushed {
+    Flushed::Committed { status, watched: false }
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gen_durable::store::{DonePolicy, Poke, Store};
 use sqlx::Connection;
 
-use super::setup::{COMMITTED, Fixture, done, next, next_after};
+use super::setup::{Fixture, READY, done, next, next_after};
 use crate::support::{Log, logged_database};
 
 /// Runs something, and says which statements that took.
@@ -32,7 +32,7 @@ async fn every_operation_counted(count: usize) {
 
     let commits: Vec<_> = rows.iter().map(next).collect();
     let (fates, statements) = taken(&log, f.flush(&commits)).await;
-    assert_eq!((fates, &statements[..]), (vec![COMMITTED; count], &["flush".to_owned()][..]));
+    assert_eq!((fates, &statements[..]), (vec![READY; count], &["flush".to_owned()][..]));
     // Outcomes that come too late are looked at all at once.
     let (_, statements) = taken(&log, f.flush(&commits)).await;
     assert_eq!(statements, ["flush", "settle"], "{count} rows");
@@ -76,7 +76,7 @@ async fn every_operation_counted(count: usize) {
     assert_eq!(statements, ["beat"], "{count} rows");
     let commits: Vec<_> = rows.iter().map(done).collect();
     let (ended, statements) = taken(&log, f.store.flush(worker, &commits, DonePolicy::Keep)).await;
-    assert_eq!((ended.unwrap().len(), &statements[..]), (count, &["flush".to_owned()][..]));
+    assert_eq!((ended.unwrap().fates.len(), &statements[..]), (count, &["flush".to_owned()][..]));
     let (swept, statements) = taken(&log, f.store.sweep(Duration::ZERO, limit)).await;
     assert_eq!(swept.unwrap().instances, count as u64);
     assert_eq!(statements, ["sweep_instances", "sweep_workers"], "{count} rows");

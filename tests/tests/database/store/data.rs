@@ -22,7 +22,10 @@ async fn time_zones_of_database_role_and_session_change_no_instant() {
     let at = Utc::now() + TimeDelta::milliseconds(400);
     let new = NewInstance { start: Start::At(at), ..f.instance() };
     f.store.insert(std::slice::from_ref(&new)).await.expect("it is inserted");
-    assert_eq!(f.look(new.id).await.eligible_at.timestamp_micros(), at.timestamp_micros());
+    assert_eq!(
+        f.look(new.id).await.eligible_at.expect("an instant").timestamp_micros(),
+        at.timestamp_micros()
+    );
     let next_due = f.store.promote(10).await.expect("it promotes").next_due.expect("one is due");
     assert!(next_due <= Duration::from_millis(400), "{next_due:?}");
     tokio::time::sleep(next_due).await;
@@ -30,6 +33,6 @@ async fn time_zones_of_database_role_and_session_change_no_instant() {
     let row = f.claim(1).await.remove(0);
     f.flush(&[retry(&row, "later")]).await;
     let seen = f.look(row.id).await;
-    assert!((Utc::now() - seen.eligible_at).abs() < TimeDelta::seconds(60));
+    assert!((Utc::now() - seen.eligible_at.expect("an instant")).abs() < TimeDelta::seconds(60));
     assert!((Utc::now() - seen.created_at).abs() < TimeDelta::seconds(60));
 }

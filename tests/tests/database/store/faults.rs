@@ -8,7 +8,7 @@ use gen_durable_tests::{Database, Server, ServerOptions};
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::spawn_blocking;
 
-use super::setup::{COMMITTED, Fixture, QUEUE, done, store};
+use super::setup::{DONE, Fixture, QUEUE, done, store};
 
 /// R10: the future of a call is dropped while its statement runs.
 #[tokio::test]
@@ -62,8 +62,8 @@ async fn first_call_after_a_restart_of_the_server_works() {
     assert!(!error.is_rejection());
     server.start_again().await.expect("it starts");
 
-    assert!(f.store.beat(f.worker).await.expect("it beats"));
-    assert_eq!(f.flush(&[done(&row)]).await, [COMMITTED]);
+    assert!(f.store.beat(f.worker).await.expect("it beats").alive);
+    assert_eq!(f.flush(&[done(&row)]).await, [DONE]);
     f.insert(1).await;
     // Whoever claims must know that an answer may have been lost, so this one is not repeated silently.
     let queue = QUEUE.into();
@@ -109,8 +109,8 @@ async fn store_works_from_runtimes_that_come_and_go() {
                 tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async { lent.store.beat(lent.worker).await })
         });
-        assert!(beating.await.expect("a thread").expect("it beats"));
-        assert!(f.store.beat(f.worker).await.expect("it beats"));
+        assert!(beating.await.expect("a thread").expect("it beats").alive);
+        assert!(f.store.beat(f.worker).await.expect("it beats").alive);
     }
 }
 

@@ -7,7 +7,7 @@ use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Store};
 use sqlx::{PgPool, Postgres};
 use uuid::Uuid;
 
-use super::setup::{COMMITTED, Fixture, done, next, store};
+use super::setup::{DONE, Fixture, READY, done, next, store};
 
 /// A user's transaction that holds a row.
 async fn hold(pool: &PgPool, id: gen_durable::InstanceId) -> sqlx::Transaction<'static, Postgres> {
@@ -31,7 +31,7 @@ async fn outcome_that_commits_while_the_reaper_looks_is_kept() {
     let flushing = hold(&f.pool, row.id).await;
     assert!(f.store.reclaim(10).await.expect("it reclaims").is_empty(), "it waits for nobody");
     drop(flushing);
-    assert_eq!(f.flush(&[next(&row)]).await, [COMMITTED]);
+    assert_eq!(f.flush(&[next(&row)]).await, [READY]);
     assert!(f.store.reclaim(10).await.expect("it reclaims").is_empty(), "nothing executes");
     let seen = f.look(row.id).await;
     assert_eq!((seen.step.as_str(), seen.attempt, seen.crashes, seen.revision), ("second", 0, 0, 1));
@@ -46,9 +46,9 @@ async fn row_that_a_user_holds_is_reported_and_its_neighbours_commit() {
     let holding = hold(&f.pool, rows[1].id).await;
     let commits = [done(&rows[0]), done(&rows[1]), done(&rows[2])];
     let flush = tokio::time::timeout(Duration::from_secs(5), f.flush(&commits));
-    assert_eq!(flush.await.expect("it does not wait"), [COMMITTED, Flushed::Locked, COMMITTED]);
+    assert_eq!(flush.await.expect("it does not wait"), [DONE, Flushed::Locked, DONE]);
     holding.rollback().await.expect("it lets go");
-    assert_eq!(f.flush(&commits[1..2]).await, [COMMITTED]);
+    assert_eq!(f.flush(&commits[1..2]).await, [DONE]);
 }
 
 /// A row changed by somebody else between a flush's snapshot and its lock stays owned, and goes with the next.
@@ -186,8 +186,8 @@ async fn sweeps_reclaims_flushes_and_probes_at_once_do_not_deadlock() {
                 }
                 flushed.sort_unstable_by_key(|commit| commit.held.id);
                 while !flushed.is_empty() {
-                    let fates = store.flush(worker, &flushed, DonePolicy::Keep).await.expect("it flushes");
-                    let mut fates = fates.into_iter();
+                    let flush = store.flush(worker, &flushed, DonePolicy::Keep).await.expect("it flushes");
+                    let mut fates = flush.fates.into_iter();
                     flushed.retain(|_| fates.next() == Some(Flushed::Locked));
                 }
                 if dies {

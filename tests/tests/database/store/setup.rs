@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gen_durable::InstanceId;
-use gen_durable::WorkerId;
 use gen_durable::store::postgres::{PostgresStore, Schema};
 use gen_durable::store::{
     ClaimRequest, Claimed, Commit, DonePolicy, Flushed, MachineId, NewInstance, Snapshot, Start, Store,
     Transition,
 };
+use gen_durable::{InstanceId, Status, WorkerId};
 use gen_durable_tests::Database;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -54,6 +53,8 @@ impl Fixture {
             priority: 0,
             start: Start::After(Duration::ZERO),
             trace_context: None,
+            key: None,
+            parent: None,
         }
     }
 
@@ -93,7 +94,7 @@ impl Fixture {
     }
 
     pub(crate) async fn flush(&self, commits: &[Commit]) -> Vec<Flushed> {
-        self.store.flush(self.worker, commits, DonePolicy::Keep).await.expect("it flushes")
+        self.store.flush(self.worker, commits, DonePolicy::Keep).await.expect("it flushes").fates
     }
 
     pub(crate) async fn look(&self, id: InstanceId) -> Snapshot {
@@ -113,7 +114,14 @@ pub(crate) fn store(database: &Database) -> PostgresStore {
 }
 
 pub(crate) fn commit(row: &Claimed, transition: Transition) -> Commit {
-    Commit { held: row.held(), transition, keeps_claim: false }
+    Commit {
+        held: row.held(),
+        transition,
+        keeps_claim: false,
+        consumed: Vec::new(),
+        is_involved: row.mail.is_some() || row.round.is_some(),
+        is_child: row.is_child,
+    }
 }
 
 pub(crate) fn next(row: &Claimed) -> Commit {
@@ -133,4 +141,11 @@ pub(crate) fn done(row: &Claimed) -> Commit {
     commit(row, Transition::Done { output: r#"{"ok":true}"#.into() })
 }
 
-pub(crate) const COMMITTED: Flushed = Flushed::Committed { watched: false };
+/// An outcome that is committed, and where its instance stands then.
+pub(crate) const READY: Flushed = committed(Status::Ready);
+pub(crate) const AHEAD: Flushed = committed(Status::Executing);
+pub(crate) const DONE: Flushed = committed(Status::Done);
+
+const fn committed(status: Status) -> Flushed {
+    Flushed::Committed { status, watched: false }
+}

@@ -56,7 +56,8 @@ suspects as (
 )
 select
     t.id, t.machine_id, t.step, t.state::text, t.revision, t.attempt, t.failures, t.crashes, t.trace_context,
-    suspects.there_are
+    suspects.there_are, t.parent_id is not null, t.round, t.inbox, t.awaits, t.timed_out, t.seen,
+    t.keeps_keys
 from suspects
 left join taken t on true
 where t.id is not null or suspects.there_are

@@ -1,4 +1,4 @@
--- Commits a batch of outcomes where the worker still owns the rows.
+-- Commits a batch of outcomes that touch nothing but their rows, where the worker still owns them.
 --
 -- $1 worker, $2 whether done rows are deleted, then parallel arrays sorted by id: $3 id, $4 claim, $5 revision,
 -- $6 kind (n)ext, (a)head: a next whose claim is kept, (r)etry, (d)one or (s)top, $7 step, $8 state or output,
@@ -10,6 +10,9 @@
 -- Closes: an outcome of a worker that lost its row. Ownership is judged on the locked version, and all
 -- of claimed_by, claim and revision must match. Retrying is safe: a committed outcome raised the revision.
 --
+-- A row that was sent a signal or asked to be cancelled meanwhile is missing from the result, too: `settle.sql` tells,
+-- and `coordinate.sql` follows.
+--
 -- A next whose claim is kept changes no indexed column, `eligible_at` neither: no index is written.
 --
 -- Plan: driven by id. Ownership is judged outside of the locking query, because `claimed_by` in there would
@@ -18,13 +21,16 @@ with locked as materialized (
     select
         b.claim as my_claim, b.revision as my_revision, b.kind, b.step, b.payload, b.error, b.delay, b.counted,
         found.*,
-        $2::bool and b.kind = 'd' and not found.watched as removed
+        $2::bool and b.kind = 'd' and not found.watched and found.parent_id is null
+            and found.key_scope is distinct from 'row' as removed
     from unnest(
         $3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::bigint[],
         $11::bool[]
     ) as b(id, claim, revision, kind, step, payload, error, delay, counted)
     cross join lateral (
-        select i.ctid as address, i.status, i.claimed_by, i.claim, i.revision, i.watched
+        select
+            i.ctid as address, i.status, i.claimed_by, i.claim, i.revision, i.watched, i.inbox, i.cancel_requested,
+            i.keeps_keys, i.parent_id, i.key_scope
         from {schema}.instances i
         where i.id = b.id
         for no key update skip locked
@@ -33,12 +39,13 @@ with locked as materialized (
 owned as (
     select * from locked
     where status = 'executing' and claimed_by = $1 and claim = my_claim and revision = my_revision
+        and inbox = 0 and not cancel_requested and not keeps_keys
 ),
 removed as (
     delete from {schema}.instances i
     using owned
     where i.ctid = owned.address and owned.removed
-    returning i.id, false as watched
+    returning i.id, false as watched, 'done' as status
 ),
 written as (
     update {schema}.instances i
@@ -69,8 +76,8 @@ written as (
         finished_at = case when owned.kind in ('d', 's') then now() end
     from owned
     where i.ctid = owned.address and not owned.removed
-    returning i.id, i.watched
+    returning i.id, i.watched, i.status::text
 )
-select id, watched from written
+select id, watched, status from written
 union all
-select id, watched from removed
+select id, watched, status from removed

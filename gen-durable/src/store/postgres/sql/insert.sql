@@ -3,8 +3,9 @@
 -- Parallel arrays: $1 id, $2 machine, $3 step, $4 state, $5 queue, $6 priority, $7 delay in microseconds, $8 instant
 -- instead of a delay, $9 trace context
 --
--- A row whose id is there came with an earlier try whose answer was lost: then `insert_again.sql` follows. Being
--- prepared for it costs a log record and a second look at the primary key for every row, so it is not done here.
+-- A row whose id is there came with an earlier try whose answer was lost: then this follows once more and leaves such
+-- rows alone. Being prepared for them costs a log record and a second look at the primary key for every row, so it is
+-- not done at first.
 insert into {schema}.instances (id, machine_id, step, state, queue, priority, eligible_at, status, trace_context)
 select
     b.id, b.machine_id, b.step, b.state::json, b.queue, b.priority, due.instant,
@@ -19,3 +20,4 @@ from unnest(
     $9::text[]
 ) as b(id, machine_id, step, state, queue, priority, delay, instant, trace_context)
 cross join lateral (select coalesce(b.instant, now() + b.delay * interval '1 microsecond') as instant) due
+{end}

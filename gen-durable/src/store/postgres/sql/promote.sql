@@ -1,4 +1,4 @@
--- Makes due rows ready, and says in how many microseconds the next one is due.
+-- Makes due rows ready, and those whose wait timed out, and says in how many microseconds the next one is due.
 --
 -- $1 limit
 --
@@ -9,17 +9,19 @@
 with due as materialized (
     select i.ctid as address, $1::bigint as wanted
     from {schema}.instances i
-    where i.status = 'scheduled' and i.eligible_at <= now()
+    where i.status in ('scheduled', 'waiting') and isfinite(i.eligible_at) and i.eligible_at <= now()
     order by i.eligible_at
     limit $1::bigint
     for no key update skip locked
 ),
 promoted as (
     update {schema}.instances i
-    set status = case
-        when i.machine_id = any(array(select m.id from {schema}.machines m where m.set_aside)) then 'blocked'
-        else 'ready'
-    end::{schema}.status
+    set
+        status = case
+            when i.machine_id = any(array(select m.id from {schema}.machines m where m.set_aside)) then 'blocked'
+            else 'ready'
+        end::{schema}.status,
+        timed_out = i.timed_out or i.status = 'waiting'
     from due
     where i.ctid = due.address and due.wanted = $1
     returning i.queue
@@ -30,7 +32,7 @@ select
     (
         select (extract(epoch from i.eligible_at - now()) * 1000000)::bigint
         from {schema}.instances i
-        where i.status = 'scheduled'
+        where i.status in ('scheduled', 'waiting') and isfinite(i.eligible_at)
         order by i.eligible_at
         offset (select count(*) from due)
         limit 1

@@ -1,4 +1,5 @@
--- Returns rows of dead or missing workers to their queues, charged with a crash, at their old place.
+-- Returns rows of dead or missing workers to their queues, charged with a crash, at their old place. Those that were
+-- to be cancelled are.
 --
 -- $1 limit
 --
@@ -45,9 +46,24 @@ picked as materialized (
 ),
 returned as (
     update {schema}.instances i
-    set status = 'ready', attempt = i.attempt + 1, failures = i.failures + 1, crashes = i.crashes + 1
+    set
+        status = case when i.cancel_requested then 'cancelled' else 'ready' end::{schema}.status,
+        finished_at = case when i.cancel_requested then now() end,
+        inbox = case when i.cancel_requested then 0 else i.inbox end,
+        attempt = i.attempt + 1,
+        failures = i.failures + 1,
+        crashes = i.crashes + 1
     from picked
     where i.ctid = picked.address and picked.wanted = $1
-    returning i.claimed_by, i.queue
+    returning i.id, i.claimed_by, i.queue, i.cancel_requested, picked.wanted
+),
+letters as materialized (
+    select found.address, r.wanted
+    from returned r
+    cross join lateral (select s.ctid as address from {schema}.signals s where s.instance_id = r.id offset 0) found
+    where r.cancel_requested
+),
+cleared as (
+    delete from {schema}.signals s using letters where s.ctid = letters.address and letters.wanted = $1
 )
 select r.claimed_by, r.queue, count(*) from returned r group by r.claimed_by, r.queue

@@ -1,4 +1,5 @@
--- Hands rows back to their queue, uncharged and at their old place, where the worker still owns them.
+-- Hands rows back to their queue, uncharged and at their old place, where the worker still owns them. Those that are
+-- to be cancelled are.
 --
 -- $1 worker, then parallel arrays sorted by id: $2 id, $3 claim, $4 revision
 --
@@ -12,12 +13,28 @@ with locked as materialized (
         where i.id = b.id
         for no key update skip locked
     ) found
+),
+released as (
+    update {schema}.instances i
+    set
+        status = case when i.cancel_requested then 'cancelled' else 'ready' end::{schema}.status,
+        finished_at = case when i.cancel_requested then now() end,
+        inbox = case when i.cancel_requested then 0 else i.inbox end
+    from locked
+    where i.ctid = locked.address
+        and locked.status = 'executing'
+        and locked.claimed_by = $1
+        and locked.claim = my_claim
+        and locked.revision = my_revision
+    returning i.id, i.cancel_requested, $1::bigint as wanted
+),
+letters as materialized (
+    select found.address, r.wanted
+    from released r
+    cross join lateral (select s.ctid as address from {schema}.signals s where s.instance_id = r.id offset 0) found
+    where r.cancel_requested
+),
+cleared as (
+    delete from {schema}.signals s using letters where s.ctid = letters.address and letters.wanted = $1
 )
-update {schema}.instances i
-set status = 'ready'
-from locked
-where i.ctid = locked.address
-    and locked.status = 'executing'
-    and locked.claimed_by = $1
-    and locked.claim = my_claim
-    and locked.revision = my_revision
+select count(*) from released

@@ -31,4 +31,5 @@ where rowid in (
     and exists (select 1 from gen_durable_workers w where w.id = ?1 and not w.dead)
 returning
     id, machine_id, step, state, revision, attempt, failures, crashes, trace_context, priority, eligible_at,
-    exists (select 1 from picked p where p.crashes >= ?6)
+    exists (select 1 from picked p where p.crashes >= ?6),
+    parent_id is not null, round, awaits, timed_out, seen, inbox

@@ -1,10 +1,11 @@
--- Commits a batch of outcomes where the worker still owns the rows.
+-- Commits a batch of outcomes that touch nothing but their rows, where the worker still owns these.
 --
 -- ?1 worker, ?2 now, ?3 outcomes: arrays of id, claim, revision, kind (n)ext, (a)head: a next whose claim is kept,
 -- (r)etry, (d)one or (s)top, step, state or output, error, delay in microseconds, whether the start counts
 --
 -- Closes: an outcome of a worker that lost its row. All of claimed_by, claim and revision must match. Retrying is
--- safe: a committed outcome raised the revision.
+-- safe: a committed outcome raised the revision. And a signal or a wish to cancel that came while the step ran: such
+-- rows, and all that have signals, have waited or have children, are left to `coordinate.sql`.
 --
 -- Plan: driven by id. The `+` keep the index on claimed_by out, through which every row of a batch would read all
 -- rows that the worker holds.
@@ -50,4 +51,12 @@ where i.id = b.id
     and +i.claimed_by = ?1
     and i.claim = b.claim
     and i.revision = b.revision
-returning id, watched
+    and i.inbox = 0
+    and not i.cancel_requested
+    and i.round is null
+    and i.awaits is null
+    and not (
+        b.kind in ('d', 's')
+        and exists (select 1 from gen_durable_signals s where s.instance_id = i.id and s.dedup_key is not null)
+    )
+returning id, status, watched

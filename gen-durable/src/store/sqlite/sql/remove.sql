@@ -1,4 +1,5 @@
--- Deletes the rows of a batch that are done, that the worker owns and that nobody watches; runs before `flush.sql`.
+-- Deletes the rows of a batch that are done, that the worker owns and that nobody needs: nobody watches them, they have no
+-- parent, and their key is not reserved. Runs before `flush.sql`, and leaves to `coordinate.sql` what that does.
 --
 -- ?1 worker, ?2 outcomes as in `flush.sql`
 delete from gen_durable_instances
@@ -12,5 +13,10 @@ where rowid in (
         and +i.claimed_by = ?1
         and i.claim = b.value ->> 1
         and i.revision = b.value ->> 2
+        and i.parent_id is null
+        and i.key_scope is not 'row'
+        and i.inbox = 0
+        and not i.cancel_requested
+        and not exists (select 1 from gen_durable_signals s where s.instance_id = i.id and s.dedup_key is not null)
 )
-returning id, watched
+returning id, 'done', watched

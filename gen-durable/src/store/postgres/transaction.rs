@@ -1,0 +1,145 @@
+//! In the transactions of users, and in those that steps are lent.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{PgConnection, Postgres, Row, Transaction};
+
+use super::connection::Session;
+use super::coordination::bind_signals;
+use super::failure::classify;
+use super::{PostgresStore, Query, decode, read};
+use crate::id::{MachineId, WorkerId};
+#[cfg(feature = "sqlite")]
+use crate::store::foreign;
+use crate::store::{
+    Commit, Delivered, Flush, Flushed, Joined, NewSignal, StepConnection, StoreError, StoreResult,
+    UserTransaction,
+};
+
+/// For how long the outcome of a step's own transaction is tried while somebody holds the row.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_REST: Duration = Duration::from_millis(2);
+/// For how long the database is asked what became of a commit whose answer was lost.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+const SETTLE_REST: Duration = Duration::from_millis(100);
+
+/// A transaction on a connection of the user's pool, for a step. Rolled back when it is dropped.
+#[derive(Debug)]
+pub struct StepSession(Transaction<'static, Postgres>);
+
+impl StepSession {
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.0
+    }
+
+    pub(crate) fn look(&self) -> &PgConnection {
+        &self.0
+    }
+}
+
+impl PostgresStore {
+    /// The user's transaction as a session, if it is one of PostgreSQL.
+    pub(super) fn session<'t>(&self, transaction: &'t mut UserTransaction<'_>) -> StoreResult<Session<'t>> {
+        match transaction {
+            UserTransaction::Postgres(connection) => Ok(Session::of(connection, self.source.route())),
+            #[cfg(feature = "sqlite")]
+            UserTransaction::Sqlite(_) => Err(foreign("PostgreSQL")),
+        }
+    }
+
+    pub(super) async fn send_signals_in(
+        &self,
+        session: &mut Session<'_>,
+        signals: &[NewSignal],
+    ) -> StoreResult<Vec<Delivered>> {
+        let statement = &self.statements.signal_in_transaction;
+        let rows = session.rows(statement, |query| bind_signals(signals, query)).await?;
+        rows.iter().map(read::delivered).collect()
+    }
+
+    pub(super) async fn register_machine_in(
+        &self,
+        session: &mut Session<'_>,
+        name: &str,
+        version: u32,
+    ) -> StoreResult<MachineId> {
+        let bind = |query: Query| query.bind(vec![name.to_owned()]).bind(vec![i64::from(version)]);
+        session.rows(&self.statements.register_machines, bind).await?;
+        let row = session.row(&self.statements.machines, bind).await?;
+        decode(&self.statements.machines, || row.try_get(0).map(MachineId))
+    }
+
+    pub(super) async fn begin_for_step(&self) -> StoreResult<StepConnection> {
+        // In a task of its own: when the driver's `begin` is dropped on the way (sqlx 0.9.0), the connection goes back to
+        // the pool inside a transaction. One that is not dropped is rolled back before its next use.
+        let pool = self.source.pool();
+        let begun = tokio::spawn(async move { pool.begin().await }).await;
+        let begun = begun.map_err(|error| StoreError::Unavailable(error.into()))?;
+        begun.map(StepSession).map(StepConnection::Postgres).map_err(|error| classify("begin", error))
+    }
+
+    /// Commits a step's transaction with its outcome, unless the row is no longer the worker's.
+    pub(super) async fn finish_for_step(
+        &self,
+        connection: StepConnection,
+        worker: WorkerId,
+        commit: &Commit,
+        delete: bool,
+    ) -> StoreResult<Flush> {
+        let StepSession(mut transaction) = match connection {
+            StepConnection::Postgres(session) => session,
+            #[cfg(feature = "sqlite")]
+            StepConnection::Sqlite(_) => return Err(foreign("PostgreSQL")),
+        };
+        let began = Instant::now();
+        loop {
+            let mut inside = Session::of(&mut transaction, self.source.route());
+            let (fates, joined) = self.write_together(&mut inside, worker, delete, &[], &[commit]).await?;
+            if let Some(fate) = fates.into_values().next() {
+                drop(inside);
+                return match transaction.commit().await {
+                    Ok(()) => Ok(Flush { fates: vec![fate], joined }),
+                    Err(error) => self.ask_about(worker, commit, joined, classify("commit", error)).await,
+                };
+            }
+            let missed = self.settle_in(&mut inside, worker, &[commit]).await?;
+            match missed.into_values().next().map(|missed| missed.fate) {
+                // A signal is on its way, or the row is read for somebody: it takes no longer than a commit.
+                Some(Flushed::Locked) if began.elapsed() < LOCK_PATIENCE => {
+                    tokio::time::sleep(LOCK_REST).await
+                }
+                fate => {
+                    return Ok(Flush {
+                        fates: vec![fate.unwrap_or(Flushed::Stale)],
+                        joined: Joined::default(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Asks what became of a commit whose answer is an error.
+    async fn ask_about(
+        &self,
+        worker: WorkerId,
+        commit: &Commit,
+        joined: Joined,
+        error: StoreError,
+    ) -> StoreResult<Flush> {
+        let began = Instant::now();
+        loop {
+            match self.settle(worker, &[commit]).await {
+                Ok(settled) => {
+                    return match settled.into_values().next().map(|missed| missed.fate) {
+                        Some(fate @ Flushed::Committed { .. }) => Ok(Flush { fates: vec![fate], joined }),
+                        // Not committed, and still the worker's: the step has failed.
+                        Some(_) => Err(error),
+                        None => Ok(Flush { fates: vec![Flushed::Stale], joined: Joined::default() }),
+                    };
+                }
+                Err(_) if began.elapsed() < SETTLE_PATIENCE => tokio::time::sleep(SETTLE_REST).await,
+                Err(_) => return Err(error),
+            }
+        }
+    }
+}
