@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::connection::Session;
 use super::failure::{is_duplicate, is_lock_timeout};
 use super::statements::Statement;
-use super::{PostgresStore, decode, insert, read};
+use super::{PostgresStore, Query, decode, insert, read};
 use crate::id::InstanceId;
 use crate::store::{
     Cancelling, Cascaded, ChildRecord, Delivered, Inserted, Joined, NewInstance, NewSignal, Parent, Retrying,
@@ -86,10 +86,11 @@ impl PostgresStore {
             return Ok(Vec::new());
         }
         let statement = &self.statements.holders;
+        let ids: Vec<Uuid> = places.iter().map(|place| instances[*place].id.as_uuid()).collect();
         let keys = || places.iter().map(|place| instances[*place].key.as_ref());
         let families: Vec<Option<&str>> = keys().map(|key| key.map(|key| key.family)).collect();
         let texts: Vec<Option<&str>> = keys().map(|key| key.map(|key| key.key.as_str())).collect();
-        let rows = session.rows(statement, |query| query.bind(families).bind(texts)).await?;
+        let rows = session.rows(statement, |query| query.bind(ids).bind(families).bind(texts)).await?;
         let holder = |row: &sqlx::postgres::PgRow| {
             let place = usize::try_from(row.try_get::<i64, _>(0)?).unwrap_or(1) - 1;
             Ok((places[place], InstanceId::from(row.try_get::<Uuid, _>(1)?)))
@@ -179,10 +180,14 @@ impl PostgresStore {
         let Some((snapshot, _)) = self.read(&[id.as_uuid()]).await?.into_iter().next() else {
             return Ok(Retrying::NotFound);
         };
-        let key = snapshot.correlation_key.unwrap_or_default();
-        let found = self.find_by_key(&snapshot.machine, &key).await?;
+        let statement = &self.statements.holders;
+        let bind = |query: Query| {
+            query.bind([Uuid::nil()]).bind([&*snapshot.machine]).bind([snapshot.correlation_key.as_deref()])
+        };
+        let rows = self.common.rows(statement, bind).await?;
+        let holder = decode(statement, || rows.first().map(|row| row.try_get::<Uuid, _>(1)).transpose())?;
         // It may have ended meanwhile: then the next try succeeds.
-        Ok(found.into_iter().find(|holder| *holder != id).map_or(Retrying::Locked, Retrying::KeyTaken))
+        Ok(holder.map_or(Retrying::Locked, |holder| Retrying::KeyTaken(holder.into())))
     }
 
     pub(super) async fn join_some(&self, limit: u32) -> StoreResult<Joined> {
@@ -206,7 +211,7 @@ impl PostgresStore {
         after: Option<InstanceId>,
         limit: u32,
     ) -> StoreResult<Vec<ChildRecord>> {
-        let bind = |query: super::Query| {
+        let bind = |query: Query| {
             query
                 .bind(parent.id.as_uuid())
                 .bind(parent.round)
@@ -220,7 +225,7 @@ impl PostgresStore {
 }
 
 /// In the order of the parameters of `signal.sql`.
-pub(super) fn bind_signals(signals: &[NewSignal], query: super::Query) -> super::Query {
+pub(super) fn bind_signals(signals: &[NewSignal], query: Query) -> Query {
     let id = |signal: &NewSignal| match &signal.target {
         Target::Id(id) => Some(id.as_uuid()),
         Target::Key(_) => None,
