@@ -138,7 +138,9 @@ pub(super) fn far_commits(decided: &[Decided<'_>]) -> String {
 }
 
 fn far_commit<'a>(commit: &'a Commit, transition: &'a Transition) -> impl Serialize + 'a {
-    let Parts { kind, step, payload, error, delay, counted } = Parts::of(transition, commit.keeps_claim);
+    let Parts { kind, step, payload, delay, counted, .. } = Parts::of(transition, commit.keeps_claim);
+    // That a start failed is noted also where its instance is cancelled.
+    let error = Parts::of(&commit.transition, commit.keeps_claim).error;
     let (awaits, seen) = match transition {
         Transition::Wait { signals, seen, .. } => (Some(signals), Some(*seen)),
         _ => (None, None),

@@ -63,7 +63,7 @@ set
     step = coalesce(b.step, i.step),
     state = case when b.ends then i.state else coalesce(b.payload, i.state) end,
     output = case when b.kind = 'd' then b.payload end,
-    error = case when b.kind = 'c' then i.error else b.error end,
+    error = b.error,
     attempt = case when b.progresses then 0 when b.kind = 'r' then i.attempt + 1 else i.attempt end,
     failures = case when b.progresses then 0 when b.kind = 'r' then i.failures + b.counted else i.failures end,
     crashes = case when b.progresses then 0 else i.crashes end,
