@@ -32,7 +32,12 @@ cancelled as (
         inbox = case when c.status = 'executing' then i.inbox else 0 end,
         children_pending = case when c.status = 'executing' then i.children_pending end,
         cancel_requested = c.status = 'executing',
-        cascades = c.status = 'executing' or i.round is not null
+        cascades = c.status = 'executing'
+            or exists (
+                select
+                from {schema}.instances g
+                where g.parent_id = i.id and g.status not in ('done', 'failed', 'cancelled')
+            )
     from children c
     where i.id = c.id and c.wanted = $1
     returning i.id, i.status, c.wanted
@@ -63,4 +68,4 @@ done_with as (
 select
     array(select c.id from cancelled c where c.status = 'cancelled') as cancelled,
     array(select c.id from cancelled c where c.status <> 'cancelled') as asked,
-    (select count(*) from parents) > (select count(*) from done_with) as left_over
+    (select count(*) from parents) > least((select count(*) from done_with), $1::bigint - 1) as left_over
