@@ -8,8 +8,9 @@ use crate::context::Call;
 use crate::error::{Error, StepError};
 use crate::id::{InstanceId, MachineId};
 use crate::machine::{Initial, Machine, State};
-use crate::outcome::{Child as Erased, encode};
+use crate::outcome::encode;
 use crate::store::{ChildRecord, NewInstance, Parent, Start, Status};
+use crate::transition::Child as Erased;
 
 /// An instance to be inserted by a fan-out, in its initial state, with options.
 #[derive(Debug)]

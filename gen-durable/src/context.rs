@@ -11,10 +11,11 @@ use crate::children::{Children, IntoChild};
 use crate::error::StepError;
 use crate::id::{InstanceId, WorkerId};
 use crate::machine::{Fault, Finishes, Follows, Machine, State, Uses};
-use crate::outcome::{Next, Outcome, StepResult, Stop, Transition, Wait};
+use crate::outcome::{Next, Outcome, StepResult, Stop, Wait};
 use crate::signal::{Received, Signal, SignalFor};
 use crate::store::{ChildRecord, Claimed, DonePolicy, Store};
 use crate::transaction::{Backend, Patience, StepTransaction};
+use crate::transition::Transition;
 
 /// The resources of an engine, by type.
 pub(crate) type Resources = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;

@@ -8,8 +8,8 @@ use crate::error::{BoxError, StepError};
 use crate::machine::{
     Fault, Initial, Machine, MachineEntry, Resource, State, StateCode, StateEntry, StepFuture, entry,
 };
-use crate::outcome::Transition;
 use crate::retry::RetryPolicy;
+use crate::transition::Transition;
 
 /// What a `#[durable_job]` function returns.
 pub type JobResult<T> = Result<T, JobError>;

@@ -78,6 +78,7 @@ pub mod store;
 mod telemetry;
 pub mod testing;
 mod transaction;
+mod transition;
 
 pub use children::{ChildEnd, Children, EndedChild, IntoChild, NewChild};
 pub use context::Context;

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 
 use crate::context::{Call, Resources};
 use crate::error::StepError;
-use crate::outcome::Transition;
 use crate::retry::RetryPolicy;
+use crate::transition::Transition;
 
 /// A state machine: implemented by `#[durable_fsm]` for the enum of its states, by `#[durable_job]` for
 /// the job's argument.

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use crate::context::Call;
 use crate::error::{Error, StepError};
 use crate::machine::State;
-use crate::outcome::{Committed, Outcome, StepResult, Transition};
+use crate::outcome::{Outcome, StepResult};
 use crate::store::{Commit, Flushed, Parent, StepConnection, StoreError, UserTransaction};
+use crate::transition::{Committed, Transition};
 
 /// A database that keeps an engine's tables: `sqlx::Postgres` or `sqlx::Sqlite`.
 #[diagnostic::on_unimplemented(

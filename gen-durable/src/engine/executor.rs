@@ -21,10 +21,11 @@ use crate::context::Call;
 use crate::error::StepError;
 use crate::id::WorkerId;
 use crate::machine::{Fault, MachineEntry, StateEntry};
-use crate::outcome::{Committed, Transition, storable_text};
+use crate::outcome::storable_text;
 use crate::store::{Claimed, Parent};
 use crate::telemetry::{Event, Outage};
 use crate::transaction::Patience;
+use crate::transition::{Committed, Transition};
 
 /// How many steps an instance may run on one claim before others get their turn.
 const MAX_RUN_AHEAD: u32 = 100;

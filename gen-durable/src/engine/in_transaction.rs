@@ -12,10 +12,11 @@ use super::control::{Cancel, Cancelled};
 use super::core::Core;
 use super::handle::Handle;
 use super::insert::{Insert, InsertOrExisting, Inserted};
+use super::insert_all::InsertAll;
 use super::options::Poke as PokeBy;
 use super::signal::{Delivery, SendSignal};
 use crate::error::Error;
-use crate::id::InstanceId;
+use crate::id::{InstanceId, MachineId};
 use crate::machine::{Initial, Machine};
 use crate::store::{
     self, Cancelling, Delivered, NewInstance, NewSignal, Poke, Start, StoreResult, UserTransaction,
@@ -85,15 +86,7 @@ impl<'t, S: Initial> IntoFuture for InTransaction<'t, InsertOrExisting<S>> {
         let Self { mut transaction, work: InsertOrExisting(insert), tells } = self;
         let (core, prepared) = insert.prepare();
         Box::pin(async move {
-            let (name, version) = (<S::Machine as Machine>::NAME, <S::Machine as Machine>::VERSION);
-            // A machine that is new is registered in the transaction, and remembered by nobody: it may be rolled back.
-            let machine = match core.registry.known_id(name, version) {
-                Some(id) => id,
-                None => {
-                    let registered = core.store.machine_in(&mut transaction, name, version).await;
-                    registered.map_err(Error::store("registering a machine"))?
-                }
-            };
+            let machine = machine_of::<S>(&core, &mut transaction).await?;
             let instance = NewInstance { machine, ..prepared? };
             let inserted = core.store.insert_in(&mut transaction, std::slice::from_ref(&instance)).await;
             let fate = inserted.map_err(Error::store("inserting an instance"))?.into_iter().next();
@@ -101,20 +94,70 @@ impl<'t, S: Initial> IntoFuture for InTransaction<'t, InsertOrExisting<S>> {
                 Some(store::Inserted::Exists(existing)) => (existing, false),
                 Some(store::Inserted::Created) => (instance.id, true),
                 Some(store::Inserted::Locked) | None => {
-                    let key = instance.key.map(|key| key.key).unwrap_or_default();
+                    let key = instance.key.map_or_else(String::new, |key| key.key);
                     return Err(Error::KeyBusy { key });
                 }
             };
             if created && tells {
-                let poke = match instance.start {
-                    start if start.is_now() => Poke::Queue(instance.queue.to_string()),
-                    Start::After(delay) => Poke::Due(millis(delay)),
-                    Start::At(_) => Poke::Due(0),
-                };
-                tell(&core, &mut transaction, poke).await.map_err(Error::store("notifying other nodes"))?;
+                tell(&core, &mut transaction, poke(&instance))
+                    .await
+                    .map_err(Error::store("notifying other nodes"))?;
             }
             Ok(Inserted { handle: Handle { core, id, machine: PhantomData }, created })
         })
+    }
+}
+
+/// # Errors
+///
+/// As for [`InsertAll`].
+impl<'t, S, I> IntoFuture for InTransaction<'t, InsertAll<S, I>>
+where
+    S: Initial,
+    I: IntoIterator<Item = S> + Send + 't,
+    I::IntoIter: Send,
+{
+    type Output = Result<Vec<InstanceId>, Error>;
+    type IntoFuture = Answer<'t, Vec<InstanceId>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { mut transaction, work, tells } = self;
+        Box::pin(async move {
+            let core = work.core();
+            let machine = machine_of::<S>(&core, &mut transaction).await?;
+            let instances = work.prepare(machine)?;
+            let inserted = core.store.insert_in(&mut transaction, &instances).await;
+            inserted.map_err(Error::store("inserting instances"))?;
+            if let (Some(first), true) = (instances.first(), tells) {
+                let told = tell(&core, &mut transaction, poke(first)).await;
+                told.map_err(Error::store("notifying other nodes"))?;
+            }
+            Ok(instances.into_iter().map(|instance| instance.id).collect())
+        })
+    }
+}
+
+/// The id of a machine that is inserted in a transaction. Where that is open already, a new machine is not remembered.
+async fn machine_of<S: Initial>(
+    core: &Core,
+    transaction: &mut UserTransaction<'_>,
+) -> Result<MachineId, Error> {
+    let (name, version) = (<S::Machine as Machine>::NAME, <S::Machine as Machine>::VERSION);
+    match core.registry.known_id(name, version) {
+        Some(id) => Ok(id),
+        None => {
+            let registered = core.store.machine_in(transaction, name, version).await;
+            registered.map_err(Error::store("registering a machine"))
+        }
+    }
+}
+
+/// What tells of a new instance.
+fn poke(instance: &NewInstance) -> Poke {
+    match instance.start {
+        start if start.is_now() => Poke::Queue(instance.queue.to_string()),
+        Start::After(delay) => Poke::Due(millis(delay)),
+        Start::At(_) => Poke::Due(0),
     }
 }
 
@@ -205,6 +248,13 @@ impl<S: Initial> Insert<S> {
 }
 
 impl<S: Initial> InsertOrExisting<S> {
+    /// As [`Insert::in_tx`].
+    pub fn in_tx<'t>(self, transaction: impl Into<UserTransaction<'t>>) -> InTransaction<'t, Self> {
+        InTransaction::new(transaction, self)
+    }
+}
+
+impl<S: Initial, I> InsertAll<S, I> {
     /// As [`Insert::in_tx`].
     pub fn in_tx<'t>(self, transaction: impl Into<UserTransaction<'t>>) -> InTransaction<'t, Self> {
         InTransaction::new(transaction, self)

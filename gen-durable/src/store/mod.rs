@@ -5,9 +5,13 @@
 
 #[cfg(feature = "sqlite")]
 mod clock;
+mod family;
+mod key;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod record;
+mod signal;
+mod snapshot;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod transaction;
@@ -20,7 +24,11 @@ use async_trait::async_trait;
 
 #[cfg(feature = "sqlite")]
 pub use clock::Clock;
+pub use family::*;
+pub use key::*;
 pub use record::*;
+pub use signal::*;
+pub use snapshot::*;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub(crate) use transaction::foreign;
 pub use transaction::{StepConnection, UserTransaction};
@@ -28,7 +36,7 @@ pub use transaction::{StepConnection, UserTransaction};
 use crate::error::BoxError;
 pub use crate::id::MachineId;
 use crate::id::{InstanceId, WorkerId};
-pub use crate::outcome::{Child, Transition};
+pub use crate::transition::{Child, Transition};
 
 /// Why a store could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -222,7 +230,7 @@ pub trait Store: Send + Sync + 'static {
         cascade: bool,
     ) -> StoreResult<(Cancelling, Joined)>;
 
-    /// Registers a machine in a user's transaction, if it is not known.
+    /// The id of a machine, registered if it is new, for a user's transaction that may keep others from writing.
     async fn machine_in(
         &self,
         transaction: &mut UserTransaction<'_>,

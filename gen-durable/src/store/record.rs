@@ -6,8 +6,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use super::{Joined, Mail, NewKey, Parent, Status};
 use crate::id::{InstanceId, MachineId, WorkerId};
-use crate::outcome::Transition;
+use crate::transition::Transition;
 
 /// From how many crashes on a row runs alone on its node.
 pub const SOLO_CRASHES: u32 = 2;
@@ -78,62 +79,6 @@ impl NewInstance {
     }
 }
 
-/// The correlation key of an instance to insert.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewKey {
-    /// Name of its machine: keys are unique among all versions of a machine.
-    pub family: &'static str,
-    /// The key.
-    pub key: String,
-    /// For how long the key is taken.
-    pub scope: KeyScope,
-}
-
-/// For how long an instance's correlation key is taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum KeyScope {
-    /// Until the instance ends.
-    #[default]
-    Live,
-    /// Until the instance's row is deleted after its retention.
-    Row,
-    /// Never: the key is an address that several instances may share.
-    Address,
-}
-
-impl KeyScope {
-    /// The scope as the store and people write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Row => "row",
-            Self::Address => "address",
-        }
-    }
-}
-
-/// A fan-out of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parent {
-    /// The instance.
-    pub id: InstanceId,
-    /// Its fan-out: how many outcomes it had committed with this one.
-    pub round: i64,
-}
-
-/// What became of an instance with a key that was to be inserted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Inserted {
-    /// It is inserted.
-    Created,
-    /// Its key is taken by this instance.
-    Exists(InstanceId),
-    /// A transaction that is still open inserts the key, or ends the instance that has it: try again.
-    Locked,
-}
-
 /// What a worker asks for.
 #[derive(Debug)]
 pub struct ClaimRequest<'a> {
@@ -191,53 +136,6 @@ pub struct Claimed {
     pub round: Option<i64>,
     /// What came from outside, if anything did.
     pub mail: Option<Arc<Mail>>,
-}
-
-/// What an instance waited for and what it was sent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mail {
-    /// Names of the signals that it waited for last.
-    pub awaits: Vec<String>,
-    /// Whether that wait timed out.
-    pub timed_out: bool,
-    /// The last signal that its step had been handed when it went to wait.
-    pub seen: i64,
-    /// What it was sent and has not consumed, in the order in which it was sent; those that it waited for before
-    /// others where that is more than [`INBOX_LIMIT`].
-    pub inbox: Vec<Letter>,
-    /// Number of the last signal in the inbox, also when that is more than the step is handed.
-    pub latest: i64,
-}
-
-/// The most signals that a step is handed.
-pub const INBOX_LIMIT: u32 = 1_000;
-
-/// A signal in an inbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
-    /// Its number, which rises with each signal that its instance is sent.
-    pub seq: i64,
-    /// Name of the signal.
-    pub name: String,
-    /// The signal as JSON text.
-    pub payload: String,
-}
-
-impl Mail {
-    /// The signals that the step waited for: those that are there, or, when the wait timed out, those that were there
-    /// when it began. One that comes after the time is up stays for a later wait.
-    pub fn awaited(&self) -> impl Iterator<Item = &Letter> {
-        self.inbox.iter().filter(|letter| {
-            self.awaits.contains(&letter.name) && (!self.timed_out || letter.seq <= self.seen)
-        })
-    }
-
-    /// The last signal that the step cannot be waiting for any more: it was handed those up to it, or would be, if there
-    /// were not too many.
-    #[must_use]
-    pub fn handed(&self) -> i64 {
-        if self.timed_out { self.seen } else { self.latest.max(self.seen) }
-    }
 }
 
 impl Claimed {
@@ -331,15 +229,6 @@ pub struct Flush {
     pub joined: Joined,
 }
 
-/// What telling parents of their children's ends did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Joined {
-    /// Queues on which parents became ready.
-    pub queues: Vec<String>,
-    /// Whether some could not be told, as somebody holds their rows: [`Store::join`](super::Store::join) tells them.
-    pub left: bool,
-}
-
 /// What became of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushed {
@@ -355,134 +244,6 @@ pub enum Flushed {
     Locked,
     /// The worker owns the row no longer: nothing was changed.
     Stale,
-}
-
-/// Where a signal goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// To this instance.
-    Id(InstanceId),
-    /// To the live instance with this correlation key.
-    Key(String),
-}
-
-impl From<InstanceId> for Target {
-    fn from(id: InstanceId) -> Self {
-        Self::Id(id)
-    }
-}
-
-impl From<String> for Target {
-    fn from(key: String) -> Self {
-        Self::Key(key)
-    }
-}
-
-impl From<&str> for Target {
-    fn from(key: &str) -> Self {
-        Self::Key(key.to_owned())
-    }
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Id(id) => write!(f, "{id}"),
-            Self::Key(key) => write!(f, "`{key}`"),
-        }
-    }
-}
-
-/// A signal to send.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewSignal {
-    /// Name of the machine that takes it.
-    pub machine: String,
-    /// Which of its instances.
-    pub target: Target,
-    /// Name of the signal.
-    pub name: String,
-    /// The signal as JSON text.
-    pub payload: String,
-    /// Makes sending it again a no-op, until the instance ends.
-    pub dedup_key: Option<String>,
-}
-
-/// What became of a signal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Delivered {
-    /// It is in the inbox.
-    Stored {
-        /// The queue on which its target became ready, if it was waiting for it.
-        woke: Option<String>,
-    },
-    /// Its key was used before: nothing was changed.
-    Repeated,
-    /// Somebody's transaction holds the target; try again.
-    Locked,
-    /// No live instance is its target.
-    NoTarget,
-    /// Several live instances have the key.
-    Ambiguous,
-}
-
-/// What became of a wish to cancel an instance.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cancelling {
-    /// It is cancelled.
-    Cancelled {
-        /// Whether another node waits for the result.
-        watched: bool,
-    },
-    /// It executes: whoever runs it was asked to end it.
-    Asked,
-    /// It had ended before.
-    Ended(Status),
-    /// Somebody's transaction holds it; try again.
-    Locked,
-    /// There is no such instance.
-    NotFound,
-}
-
-/// What became of a wish to run a failed instance again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Retrying {
-    /// It is ready, on this queue.
-    Ready(String),
-    /// It has not failed.
-    NotFailed(Status),
-    /// Its key was taken meanwhile, by this instance.
-    KeyTaken(InstanceId),
-    /// Somebody's transaction holds it or its parent; try again.
-    Locked,
-    /// There is no such instance.
-    NotFound,
-}
-
-/// What cancelling children did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Cascaded {
-    /// Children that were cancelled.
-    pub cancelled: Vec<InstanceId>,
-    /// Children that execute: whoever runs them was asked to end them.
-    pub asked: Vec<InstanceId>,
-    /// Whether there may be more to cancel: the limit cut this short, or somebody holds rows.
-    pub left: bool,
-}
-
-/// How a child stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ChildRecord {
-    /// The child.
-    pub id: InstanceId,
-    /// Version of its machine.
-    pub version: u32,
-    /// Where it stands.
-    pub status: Status,
-    /// Its output as JSON text.
-    pub output: Option<String>,
-    /// Why it failed.
-    pub error: Option<String>,
 }
 
 /// The answer to a heartbeat.
@@ -547,138 +308,6 @@ pub struct Swept {
     pub workers: u64,
 }
 
-/// Where an instance stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Status {
-    /// Waits for its time.
-    Scheduled,
-    /// Waits for a worker.
-    Ready,
-    /// Set aside until a node can run its machine's version.
-    Blocked,
-    /// Owned by a worker.
-    Executing,
-    /// Waits for a signal.
-    Waiting,
-    /// Waits for its children to end.
-    Joining,
-    /// Finished with an output.
-    Done,
-    /// Failed for good.
-    Failed,
-    /// Cancelled.
-    Cancelled,
-}
-
-impl Status {
-    /// The status as the store and people write it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Scheduled => "scheduled",
-            Self::Ready => "ready",
-            Self::Blocked => "blocked",
-            Self::Executing => "executing",
-            Self::Waiting => "waiting",
-            Self::Joining => "joining",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        use Status::{Blocked, Cancelled, Done, Executing, Failed, Joining, Ready, Scheduled, Waiting};
-        [Scheduled, Ready, Blocked, Executing, Waiting, Joining, Done, Failed, Cancelled]
-            .into_iter()
-            .find(|status| status.as_str() == text)
-    }
-
-    /// Whether the instance has ended.
-    #[must_use]
-    pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Done | Self::Failed | Self::Cancelled)
-    }
-}
-
-impl std::fmt::Display for Status {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// An instance as it stood when it was read.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Snapshot {
-    /// The instance.
-    pub id: InstanceId,
-    /// Name of its machine.
-    pub machine: String,
-    /// Version of its machine.
-    pub version: u32,
-    /// Name of the step that runs next, runs now, or ran last.
-    pub step: String,
-    /// The state as JSON text.
-    pub state: String,
-    /// Where it stands.
-    pub status: Status,
-    /// The queue on which it runs.
-    pub queue: String,
-    /// Lower runs first.
-    pub priority: i16,
-    /// How many outcomes were committed.
-    pub revision: i64,
-    /// How many times the state's step was started and did not go on.
-    pub attempt: u32,
-    /// How many of those starts count against the limit.
-    pub failures: u32,
-    /// How many of those starts ended with the process.
-    pub crashes: u32,
-    /// Names of the signals that it waits for, or waited for last.
-    pub awaits: Vec<String>,
-    /// How many signals it was sent and has not consumed.
-    pub inbox: u32,
-    /// How many children of its fan-out have not ended.
-    pub children_pending: u32,
-    /// Its parent.
-    pub parent: Option<InstanceId>,
-    /// Its correlation key.
-    pub correlation_key: Option<String>,
-    /// Whether it executes and is asked to end.
-    pub cancel_requested: bool,
-    /// The worker that owns it or owned it last.
-    pub worker: Option<WorkerId>,
-    /// The output as JSON text, when it is done.
-    pub output: Option<String>,
-    /// Why it failed, or why its last start did.
-    pub error: Option<String>,
-    /// When it was inserted, by the database's clock.
-    pub created_at: DateTime<Utc>,
-    /// From when on it may run, by the database's clock; for a wait, when it times out, if it does.
-    pub eligible_at: Option<DateTime<Utc>>,
-    /// When it ended, by the database's clock.
-    pub finished_at: Option<DateTime<Utc>>,
-}
-
-/// How many instances stand alike.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Count {
-    /// Name of the machine.
-    pub machine: String,
-    /// Version of the machine.
-    pub version: u32,
-    /// Name of the step.
-    pub step: String,
-    /// Where they stand.
-    pub status: Status,
-    /// How many.
-    pub count: u64,
-}
-
 /// What nodes tell each other, best effort.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -703,50 +332,5 @@ mod tests {
         assert_eq!(delay_micros(Duration::from_nanos(1)), 1);
         assert_eq!(delay_micros(Duration::from_nanos(1001)), 2);
         assert_eq!(delay_micros(Duration::MAX), delay_micros(MAX_DELAY));
-    }
-
-    fn mail(awaits: &[&str], timed_out: bool, seen: i64, inbox: &[(i64, &str)]) -> Mail {
-        let letter = |&(seq, name): &(i64, &str)| Letter { seq, name: name.into(), payload: "null".into() };
-        Mail {
-            awaits: awaits.iter().map(|name| (*name).into()).collect(),
-            timed_out,
-            seen,
-            inbox: inbox.iter().map(letter).collect(),
-            latest: inbox.last().map_or(0, |(seq, _)| *seq),
-        }
-    }
-
-    fn awaited(mail: &Mail) -> Vec<i64> {
-        mail.awaited().map(|letter| letter.seq).collect()
-    }
-
-    #[test]
-    fn a_step_is_handed_the_signals_that_it_waited_for() {
-        let mail = mail(&["a", "b"], false, 2, &[(1, "a"), (3, "c"), (4, "b")]);
-        assert_eq!((awaited(&mail), mail.handed()), (vec![1, 4], 4));
-    }
-
-    #[test]
-    fn what_comes_after_a_timeout_is_not_handed() {
-        let mail = mail(&["a"], true, 2, &[(1, "a"), (4, "a")]);
-        assert_eq!((awaited(&mail), mail.handed()), (vec![1], 2));
-    }
-
-    #[test]
-    fn every_status_reads_back_from_its_text() {
-        for status in [
-            Status::Scheduled,
-            Status::Ready,
-            Status::Blocked,
-            Status::Executing,
-            Status::Waiting,
-            Status::Joining,
-            Status::Done,
-            Status::Failed,
-            Status::Cancelled,
-        ] {
-            assert_eq!(Status::parse(status.as_str()), Some(status));
-        }
-        assert_eq!(Status::parse("lost"), None);
     }
 }

@@ -11,9 +11,10 @@ use crate::context::{Call, Context, StepScope};
 use crate::error::StepError;
 use crate::id::{InstanceId, MachineId, WorkerId};
 use crate::machine::{Machine, State};
-use crate::outcome::{Outcome, StepResult, Transition};
+use crate::outcome::{Outcome, StepResult};
 use crate::signal::SignalFor;
 use crate::store::{ChildRecord, Claimed, Letter, Mail, Status};
+use crate::transition::Transition;
 
 /// A context for running one step alone: `steps.ship(Ship { order: 42 }, &mut testing::context()).await`.
 #[must_use]
@@ -223,7 +224,7 @@ pub fn decided<S: State>(result: StepResult<S>) -> Result<Decided<S::Machine>, S
         }
         Transition::FanOut { step, state, children } => {
             let child =
-                |child: crate::outcome::Child| (child.machine, child.instance.step, child.instance.state);
+                |child: crate::transition::Child| (child.machine, child.instance.step, child.instance.state);
             Decided::FanOut {
                 state: back(step, &state)?,
                 children: children.into_iter().map(child).collect(),

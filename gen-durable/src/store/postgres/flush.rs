@@ -12,8 +12,8 @@ use super::failure::classify;
 use super::statements::Statements;
 use super::{PostgresStore, insert, read};
 use crate::id::WorkerId;
-use crate::outcome::Transition;
 use crate::store::{Commit, Flush, Flushed, Held, Joined, NewInstance, StoreResult, delay_micros};
+use crate::transition::Transition;
 
 impl PostgresStore {
     /// Commits outcomes; says of each what became of it.

@@ -410,14 +410,15 @@ impl Store for PostgresStore {
         self.cancel_one(&mut session, &self.statements.cancel_in_transaction, id, cascade).await
     }
 
+    /// On a connection of the engine's own: in the transaction it would hold up whoever registers the same machine.
     async fn machine_in(
         &self,
-        transaction: &mut UserTransaction<'_>,
+        _: &mut UserTransaction<'_>,
         name: &str,
         version: u32,
     ) -> StoreResult<MachineId> {
-        let mut session = self.session(transaction)?;
-        self.register_machine_in(&mut session, name, version).await
+        let id = self.register_machines(&[(name, version)]).await?.into_iter().next();
+        id.ok_or_else(|| StoreError::Unavailable("a machine vanished while it was registered".into()))
     }
 
     async fn notify_in(&self, transaction: &mut UserTransaction<'_>, pokes: &[Poke]) -> StoreResult<()> {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Postgres, Row, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::connection::Session;
 use super::coordination::bind_signals;
 use super::failure::classify;
-use super::{PostgresStore, Query, decode, read};
-use crate::id::{MachineId, WorkerId};
+use super::{PostgresStore, read};
+use crate::id::WorkerId;
 #[cfg(feature = "sqlite")]
 use crate::store::foreign;
 use crate::store::{
@@ -55,18 +55,6 @@ impl PostgresStore {
         let statement = &self.statements.signal_in_transaction;
         let rows = session.rows(statement, |query| bind_signals(signals, query)).await?;
         rows.iter().map(read::delivered).collect()
-    }
-
-    pub(super) async fn register_machine_in(
-        &self,
-        session: &mut Session<'_>,
-        name: &str,
-        version: u32,
-    ) -> StoreResult<MachineId> {
-        let bind = |query: Query| query.bind(vec![name.to_owned()]).bind(vec![i64::from(version)]);
-        session.rows(&self.statements.register_machines, bind).await?;
-        let row = session.row(&self.statements.machines, bind).await?;
-        decode(&self.statements.machines, || row.try_get(0).map(MachineId))
     }
 
     pub(super) async fn begin_for_step(&self) -> StoreResult<StepConnection> {

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::flush::Decided;
 use crate::id::InstanceId;
-use crate::outcome::{Child, Transition};
 use crate::store::{Commit, Held, NewInstance, NewSignal, Start, Target, delay_micros};
+use crate::transition::{Child, Transition};
 
 /// Most bytes of texts in one statement, unless a single row has more.
 const CHUNK_BYTES: usize = 4 * 1024 * 1024;

@@ -6,8 +6,8 @@ use super::connection::{Connections, Durability, Query, Transaction};
 use super::statements::Statement;
 use super::{batch, decode, join, query, read, statements};
 use crate::id::{InstanceId, WorkerId};
-use crate::outcome::Transition;
 use crate::store::{Commit, DonePolicy, Flush, Flushed, Joined, StoreResult};
+use crate::transition::Transition;
 
 type Fates = HashMap<InstanceId, Flushed>;
 
