@@ -49,14 +49,22 @@
 //! # What is not promised
 //!
 //! - Exactly-once effects outside of the database: a step may run again, so they must tolerate that. Give them a key,
-//!   for example [`Context::id`].
+//!   for example [`Context::id`]. What a step writes in the engine's own database can be had exactly once:
+//!   [`Context::begin`].
 //! - Any order between instances: rows are claimed by priority and time, but steps end when they end.
 //! - That a step may block its thread: it is an async task like others.
 //!
 //! # Where to begin
 //!
 //! [`durable_fsm`] and [`durable_job`] make machines, [`Context`] is what a step works with, [`Engine`] and
-//! [`EngineBuilder`] run them, [`migrate`] makes the tables, [`Event`] tells what happens.
+//! [`EngineBuilder`] run them, [`migrate`] makes the tables, [`Event`] tells what happens, [`testing`] runs machines in
+//! unit tests.
+//!
+//! Instances wait for a [`Signal`] with [`Context::wait_for`], and are sent one with [`Engine::signal`]. They have
+//! children with [`Context::fan_out`] and read their results with [`Context::children`]. A
+//! [correlation key](Insert::correlation_key) makes an insert that comes twice one instance. Inserts, signals and cancelling
+//! go into a transaction of yours with [`Insert::in_tx`], [`SendSignal::in_tx`] and [`Cancel::in_tx`]. The guides in the
+//! repository's `docs` have the rules of each.
 #![forbid(unsafe_code)]
 
 #[cfg(not(any(feature = "postgres", feature = "sqlite")))]

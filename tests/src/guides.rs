@@ -9,6 +9,18 @@ mod machines {}
 #[doc = include_str!("../../docs/jobs.md")]
 mod jobs {}
 
+#[doc = include_str!("../../docs/signals.md")]
+mod signals {}
+
+#[doc = include_str!("../../docs/children.md")]
+mod children {}
+
+#[doc = include_str!("../../docs/identity.md")]
+mod identity {}
+
+#[doc = include_str!("../../docs/transactions.md")]
+mod transactions {}
+
 #[doc = include_str!("../../docs/errors-and-retries.md")]
 mod errors_and_retries {}
 
