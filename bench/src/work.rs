@@ -8,7 +8,8 @@ use std::time::Duration;
 use gen_durable::prelude::*;
 use gen_durable::{Engine, EngineBuilder, MachineEntry, migrate};
 use gen_durable_tests::{Database, Server};
-use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
+use sqlx::{PgPool, Postgres};
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -90,4 +91,16 @@ pub(crate) async fn all_ended(pool: &PgPool, ended: &AtomicUsize, count: usize) 
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
+}
+
+/// Holds a snapshot from now on, as a long report or a forgotten transaction does: until this is dropped, no row that
+/// dies can be cleared away.
+pub(crate) async fn hold_snapshot(pool: &PgPool) -> sqlx::Result<PoolConnection<Postgres>> {
+    let mut connection = pool.acquire().await?;
+    for order in
+        ["begin isolation level repeatable read", "select count(*) from gen_durable.machines /* bench */"]
+    {
+        sqlx::query(order).execute(&mut *connection).await?;
+    }
+    Ok(connection)
 }

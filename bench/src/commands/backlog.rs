@@ -113,7 +113,9 @@ async fn claims(
 
 /// Lets a maintenance node run until the rows that no node can run are out of the way.
 async fn set_aside(pool: &PgPool) -> Result<(), Failure> {
-    let engine = engine(pool).without_queues().reaper(Duration::from_millis(200)).start().await?;
+    // Rows are set aside after two leases without a node that has their machine.
+    let brief = engine(pool).lease_ttl(Duration::from_millis(1_500)).heartbeat(Duration::from_millis(300));
+    let engine = brief.without_queues().reaper(Duration::from_millis(200)).start().await?;
     let left = "select exists (select from gen_durable.instances where status = 'ready')";
     while sqlx::query_scalar::<_, bool>(left).fetch_one(pool).await? {
         tokio::time::sleep(Duration::from_millis(100)).await;

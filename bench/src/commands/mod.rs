@@ -1,6 +1,7 @@
 //! One module a command: its arguments and a `run` that returns a [`Report`](crate::report::Report).
 
 pub(crate) mod backlog;
+pub(crate) mod delays;
 pub(crate) mod drain;
 pub(crate) mod idle;
 pub(crate) mod insert;

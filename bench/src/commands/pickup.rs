@@ -3,13 +3,18 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use gen_durable::Engine;
 use gen_durable::prelude::*;
 use gen_durable_tests::Server;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::mpsc;
 
 use crate::measure::Samples;
 use crate::report::Report;
-use crate::work::{Failure, engine, migrated};
+use crate::work::{Failure, engine, hold_snapshot, migrated};
+
+/// How long nothing happens before each measurement.
+const PAUSE: Duration = Duration::from_millis(25);
 
 /// Time from an insert call to the start of the step, on an idle engine, one insert at a time.
 #[derive(Debug, Args)]
@@ -17,13 +22,18 @@ pub(crate) struct Arguments {
     /// How many inserts to time, each way.
     #[arg(long, default_value_t = 300)]
     samples: usize,
+    /// Hold an old snapshot while this many instances of two steps each run before.
+    #[arg(long, default_value_t = 0)]
+    under_snapshot: usize,
 }
 
-/// Says when its step starts.
+/// Says when its steps start.
 #[durable_fsm]
 enum Ping {
-    #[state(finishes)]
+    #[state(next(Echo))]
     Pong { n: usize },
+    #[state(finishes)]
+    Echo { n: usize },
 }
 
 struct Steps(mpsc::UnboundedSender<(usize, Instant)>);
@@ -31,8 +41,22 @@ struct Steps(mpsc::UnboundedSender<(usize, Instant)>);
 impl PingSteps for Steps {
     async fn pong(&self, s: Pong, cx: &mut Context<Pong>) -> StepResult<Pong> {
         self.0.send((s.n, Instant::now()))?;
+        Ok(cx.next(Echo { n: s.n }))
+    }
+
+    async fn echo(&self, s: Echo, cx: &mut Context<Echo>) -> StepResult<Echo> {
+        self.0.send((s.n, Instant::now()))?;
         Ok(cx.done(()))
     }
+}
+
+/// What was timed.
+#[derive(Debug, Default)]
+struct Times {
+    bare: Samples,
+    insert: Samples,
+    pickup: Samples,
+    next: Samples,
 }
 
 pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report, Failure> {
@@ -43,37 +67,86 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
     let worker = engine(&pool).register(Ping::machine(Steps(sender))).start().await?;
     // An engine that runs nothing: what it inserts reaches the worker only through a notification.
     let other = engine(&pool).name("other").without_queues().without_reaper().start().await?;
-    for (way, inserter) in [("local", &worker), ("notify", &other)] {
-        let mut times = Samples::default();
-        for n in 0..arguments.samples {
-            let begin = Instant::now();
-            inserter.insert(Pong { n }).await?;
-            let (seen, at) = started.recv().await.ok_or("the worker is gone")?;
-            assert_eq!(seen, n, "one at a time");
-            times.push_milliseconds(at - begin);
-            // The engine is idle again, and the next insert shares nothing with this one.
-            tokio::time::sleep(Duration::from_millis(25)).await;
+    let mut snapshot = None;
+    if arguments.under_snapshot > 0 {
+        report.fact("instances since a snapshot that is still held", arguments.under_snapshot);
+        snapshot = Some(hold_snapshot(&pool).await?);
+        other.insert_all((0..arguments.under_snapshot).map(|n| Pong { n })).await?;
+        for _ in 0..2 * arguments.under_snapshot {
+            started.recv().await.ok_or("the worker is gone")?;
         }
-        let figures = [50.0, 90.0, 99.0, 100.0].map(|percent| times.percentile(percent));
-        if way == "notify" {
-            report.figure("notify_p50_ms", figures[0]);
-            report.figure("notify_p99_ms", figures[2]);
-        } else {
-            report.figure("p50_ms", figures[0]);
-            report.figure("p99_ms", figures[2]);
-        }
-        report.row(
-            "pick-up in ms",
-            [
-                ("poke", way.into()),
-                ("p50", figures[0].into()),
-                ("p90", figures[1].into()),
-                ("p99", figures[2].into()),
-                ("max", figures[3].into()),
-            ],
-        );
     }
+    let mut bare = BareCommit::new(&pool).await?;
+    let ways = [("local", "p50_ms", "p99_ms", &worker), ("notify", "notify_p50_ms", "notify_p99_ms", &other)];
+    for (way, p50, p99, inserter) in ways {
+        let times = sample(arguments.samples, inserter, &mut started, &mut bare).await?;
+        report.figure(p50, times.pickup.percentile(50.0));
+        report.figure(p99, times.pickup.percentile(99.0));
+        let spans = [
+            ("bare commit of one row", &times.bare),
+            ("insert call until it returns", &times.insert),
+            ("insert call until the step starts", &times.pickup),
+            ("start of a step until the next one", &times.next),
+        ];
+        for (span, times) in spans {
+            let figures = [50.0, 90.0, 99.0, 100.0].map(|percent| times.percentile(percent));
+            report.row(
+                "ms on an idle engine",
+                [
+                    ("poke", way.into()),
+                    ("span", span.into()),
+                    ("p50", figures[0].into()),
+                    ("p90", figures[1].into()),
+                    ("p99", figures[2].into()),
+                    ("max", figures[3].into()),
+                ],
+            );
+        }
+    }
+    drop(snapshot);
     other.shutdown().await;
     worker.shutdown().await;
     Ok(report)
+}
+
+async fn sample(
+    samples: usize,
+    inserter: &Engine,
+    started: &mut mpsc::UnboundedReceiver<(usize, Instant)>,
+    bare: &mut BareCommit,
+) -> Result<Times, Failure> {
+    let mut times = Times::default();
+    for n in 0..samples {
+        // The engine is idle again, and what is timed next shares nothing with what was before.
+        tokio::time::sleep(PAUSE).await;
+        times.bare.push_milliseconds(bare.commit().await?);
+        tokio::time::sleep(PAUSE).await;
+        let begin = Instant::now();
+        inserter.insert(Pong { n }).await?;
+        times.insert.push_milliseconds(begin.elapsed());
+        let (seen, first) = started.recv().await.ok_or("the worker is gone")?;
+        times.pickup.push_milliseconds(first - begin);
+        let (again, second) = started.recv().await.ok_or("the worker is gone")?;
+        times.next.push_milliseconds(second - first);
+        assert_eq!((seen, again), (n, n), "one at a time");
+    }
+    Ok(times)
+}
+
+/// The floor: a commit of one small row over a connection that was as idle as the engine. When the disk is slow for
+/// a moment, it is so for this one, too.
+struct BareCommit(sqlx::pool::PoolConnection<sqlx::Postgres>);
+
+impl BareCommit {
+    async fn new(pool: &PgPool) -> sqlx::Result<Self> {
+        sqlx::query("create table commits (id bigint generated always as identity)").execute(pool).await?;
+        pool.acquire().await.map(Self)
+    }
+
+    async fn commit(&mut self) -> sqlx::Result<Duration> {
+        let connection: &mut PgConnection = &mut self.0;
+        let begin = Instant::now();
+        sqlx::query("insert into commits default values").execute(connection).await?;
+        Ok(begin.elapsed())
+    }
 }

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use gen_durable::prelude::*;
 use gen_durable::{Engine, Gc};
-use gen_durable_tests::Server;
+use gen_durable_tests::{Pooler, Server};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::Notify;
 
 use super::statements::Statements;
 use super::{Failure, loaded};
 use crate::measure::wal_position;
+use crate::work::hold_snapshot;
 
 /// An instance of one step, which does nothing.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,11 +33,30 @@ async fn one_step(_: OneStep) -> JobResult<()> {
     Ok(())
 }
 
-/// What becomes of done rows.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Retention {
+/// How a drain differs from one with default settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Circumstance {
     Default,
-    Zero,
+    /// Rows are deleted as they are done.
+    Deleting,
+    /// PgBouncer in transaction mode stands between.
+    ThroughPooler,
+    /// Somebody holds a snapshot that is older than all that happens.
+    UnderSnapshot,
+}
+
+impl Circumstance {
+    pub(super) const ALL: [Self; 4] =
+        [Self::Default, Self::Deleting, Self::ThroughPooler, Self::UnderSnapshot];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Default => "rows kept 24 h",
+            Self::Deleting => "retention 0",
+            Self::ThroughPooler => "through PgBouncer",
+            Self::UnderSnapshot => "under an old snapshot",
+        }
+    }
 }
 
 /// What one drain took.
@@ -50,13 +71,28 @@ pub(super) struct Drained {
 }
 
 /// Drains instances from the call that starts the engine until the last outcome is committed.
-pub(super) async fn drain(instances: u32, retention: Retention, server: &Server) -> Result<Drained, Failure> {
+pub(super) async fn drain(
+    instances: u32,
+    circumstance: Circumstance,
+    server: &Server,
+) -> Result<Drained, Failure> {
     let database = loaded(instances, server).await?;
     let pool = database.pool();
     let mut connection = pool.acquire().await?;
-    let engine = match retention {
-        Retention::Default => Engine::postgres(pool.clone()),
-        Retention::Zero => Engine::postgres(pool.clone()).gc(Gc::default().keep(Duration::ZERO)),
+    let mut pooler = None;
+    let mut snapshot = None;
+    let engine = match circumstance {
+        Circumstance::Default => Engine::postgres(pool.clone()),
+        Circumstance::Deleting => Engine::postgres(pool.clone()).gc(Gc::default().keep(Duration::ZERO)),
+        Circumstance::ThroughPooler => {
+            let pooler = pooler.insert(Pooler::start(server, 20)?);
+            let through = PgPoolOptions::new().connect_lazy_with(pooler.through(&database.options()));
+            Engine::postgres(through).transaction_pooler(true)
+        }
+        Circumstance::UnderSnapshot => {
+            snapshot = Some(hold_snapshot(&pool).await?);
+            Engine::postgres(pool.clone())
+        }
     };
     LEFT.store(instances, Ordering::Relaxed);
     let statements = Statements::begin(&pool).await?;
@@ -73,7 +109,8 @@ pub(super) async fn drain(instances: u32, retention: Retention, server: &Server)
     let wal = wal_position(&mut connection).await? - wal;
     let statements = statements.end().await?;
     engine.shutdown().await;
-    all_done(instances, retention, &pool).await?;
+    drop((snapshot, pooler));
+    all_done(instances, circumstance, &pool).await?;
     Ok(Drained {
         rate: f64::from(instances) / took.as_secs_f64(),
         statements: statements as f64 / f64::from(instances),
@@ -88,13 +125,10 @@ async fn is_executing(connection: &mut PgConnection) -> sqlx::Result<bool> {
     sqlx::query_scalar(executing).fetch_one(connection).await
 }
 
-async fn all_done(instances: u32, retention: Retention, pool: &PgPool) -> Result<(), Failure> {
+async fn all_done(instances: u32, circumstance: Circumstance, pool: &PgPool) -> Result<(), Failure> {
     let count = "select count(*), count(*) filter (where status = 'done') from gen_durable.instances";
     let (rows, done): (i64, i64) = sqlx::query_as(count).fetch_one(pool).await?;
-    let expected = match retention {
-        Retention::Default => i64::from(instances),
-        Retention::Zero => 0,
-    };
+    let expected = if circumstance == Circumstance::Deleting { 0 } else { i64::from(instances) };
     if (rows, done) != (expected, expected) {
         return Err(format!("{expected} rows should be done; {done} of {rows} are").into());
     }

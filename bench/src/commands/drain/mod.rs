@@ -18,7 +18,7 @@ use crate::measure::Samples;
 use crate::report::{Report, progress};
 
 use self::ceiling::Shape;
-use self::engine::{Drained, OneStep, Retention};
+use self::engine::{Circumstance, Drained, OneStep};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -37,6 +37,12 @@ pub(crate) struct Arguments {
     /// Measure a drain that deletes rows as they are done (retention 0), too.
     #[arg(long)]
     with_deletion: bool,
+    /// Measure a drain through PgBouncer in transaction mode, too.
+    #[arg(long)]
+    through_pooler: bool,
+    /// Measure a drain while somebody holds an old snapshot, too.
+    #[arg(long)]
+    under_snapshot: bool,
     /// How long one measurement of the ceiling may take at most, in seconds.
     #[arg(long, default_value_t = 10)]
     ceiling_seconds: u64,
@@ -50,8 +56,14 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
     report.fact("engine", "default settings: queue `default` runs 10 steps at once");
     report.fact("statements counted by", statements::method(&database.pool()).await?);
 
-    let mut kept = Drains::default();
-    let mut deleted = Drains::default();
+    let wanted = |circumstance| match circumstance {
+        Circumstance::Default => true,
+        Circumstance::Deleting => arguments.with_deletion,
+        Circumstance::ThroughPooler => arguments.through_pooler,
+        Circumstance::UnderSnapshot => arguments.under_snapshot,
+    };
+    let mut drains: Vec<(Circumstance, Drains)> =
+        Circumstance::ALL.into_iter().filter(|it| wanted(*it)).map(|it| (it, Drains::default())).collect();
     let mut ceilings: Vec<(Shape, Samples)> = Vec::new();
     // Everything once in each run, so that what slows the machine for a while slows all of it.
     for run in 1..=arguments.runs {
@@ -65,13 +77,10 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
                 }
             }
         }
-        let drained = engine::drain(arguments.instances, Retention::Default, server).await?;
-        progress(&format!("run {run}: engine: {:.0}/s", drained.rate));
-        kept.push(&drained);
-        if arguments.with_deletion {
-            let drained = engine::drain(arguments.instances, Retention::Zero, server).await?;
-            progress(&format!("run {run}: engine, retention 0: {:.0}/s", drained.rate));
-            deleted.push(&drained);
+        for (circumstance, drains) in &mut drains {
+            let drained = engine::drain(arguments.instances, *circumstance, server).await?;
+            progress(&format!("run {run}: engine, {}: {:.0}/s", circumstance.name(), drained.rate));
+            drains.push(&drained);
         }
     }
 
@@ -87,25 +96,36 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
             ],
         );
     }
-    report.row("engine", kept.row("kept 24 h"));
-    if arguments.with_deletion {
-        report.row("engine", deleted.row("retention 0"));
-        report.figure("wal_bytes_per_instance_deleted", deleted.wal_bytes.median());
-        report.figure("drain_per_second_deleted", deleted.rates.median());
+    for (circumstance, drains) in &drains {
+        report.row("engine", drains.row(circumstance.name()));
+        match circumstance {
+            Circumstance::Default => {
+                report.figure("drain_per_second", drains.rates.median());
+                report.figure("drain_per_second_runs", drains.rates.values());
+                report.figure("statements_per_instance", drains.statements.median());
+                report.figure("wal_bytes_per_instance", drains.wal_bytes.median());
+            }
+            Circumstance::Deleting => {
+                report.figure("drain_per_second_deleted", drains.rates.median());
+                report.figure("wal_bytes_per_instance_deleted", drains.wal_bytes.median());
+            }
+            Circumstance::ThroughPooler => {
+                report.figure("drain_per_second_through_pooler", drains.rates.median());
+            }
+            Circumstance::UnderSnapshot => {
+                report.figure("drain_per_second_under_snapshot", drains.rates.median());
+            }
+        }
     }
     server::settings(&mut report, &database.pool()).await?;
 
-    report.figure("drain_per_second", kept.rates.median());
-    report.figure("drain_per_second_runs", kept.rates.values());
-    report.figure("statements_per_instance", kept.statements.median());
-    report.figure("wal_bytes_per_instance", kept.wal_bytes.median());
     let best = ceilings.iter().max_by(|(_, a), (_, b)| a.median().total_cmp(&b.median()));
     if let Some((shape, rates)) = best {
         report.figure("ceiling_per_second", rates.median());
         report.figure("ceiling_per_second_runs", rates.values());
         report.figure("ceiling_batch", shape.batch);
         report.figure("ceiling_connections", shape.connections);
-        report.figure("ratio_to_ceiling", kept.rates.median() / rates.median());
+        report.figure("ratio_to_ceiling", drains[0].1.rates.median() / rates.median());
     }
     Ok(report)
 }
@@ -125,9 +145,9 @@ impl Drains {
         self.wal_bytes.push(drained.wal_bytes);
     }
 
-    fn row(&self, rows: &'static str) -> [(&'static str, Value); 6] {
+    fn row(&self, circumstance: &'static str) -> [(&'static str, Value); 6] {
         [
-            ("done rows", json!(rows)),
+            ("circumstance", json!(circumstance)),
             ("instances/s", self.rates.median().into()),
             ("lowest", self.rates.percentile(0.0).into()),
             ("highest", self.rates.percentile(100.0).into()),

@@ -164,3 +164,29 @@ async fn a_next_that_keeps_its_claim_is_a_heap_only_update() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
+
+/// A plan is made once a session, and is the one that the tests above read.
+#[tokio::test]
+async fn sessions_of_the_engine_plan_generically_and_compile_nothing() {
+    let f = Fixture::new().await;
+    f.pool
+        .execute(
+            "create table seen (settings text);
+             create function see() returns trigger language plpgsql as $$ begin
+                 insert into seen select current_setting('plan_cache_mode') || ' ' || current_setting('jit');
+                 return null;
+             end $$;
+             create trigger see after insert or update on gen_durable.instances
+                 for each statement execute function see();",
+        )
+        .await
+        .expect("a trigger");
+    // An insert, a claim and an outcome, each on a connection of its own.
+    let row = f.claimed().await;
+    assert_eq!(f.flush(&[done(&row)]).await, [COMMITTED]);
+    let seen: Vec<String> = sqlx::query_scalar("select distinct settings from seen")
+        .fetch_all(&f.pool)
+        .await
+        .expect("the settings");
+    assert_eq!(seen, ["force_generic_plan off"]);
+}
