@@ -10,8 +10,8 @@ use gen_durable_tests::Server;
 use sqlx::PgPool;
 
 use crate::measure::Samples;
-use crate::report::Report;
-use crate::work::{Failure, engine, migrated};
+use crate::report::{Report, progress};
+use crate::work::{Failure, engine, five, migrated};
 
 /// Time claims beside 10,000 to 1,000,000 ended, future and foreign rows.
 #[derive(Debug, Args)]
@@ -50,6 +50,7 @@ pub(crate) async fn run(arguments: &Arguments, server: &Server) -> Result<Report
         [("ended", "done", "-1 day"), ("future", "scheduled", "1 day"), ("foreign", "ready", "-1 day")];
     let cases = kinds.iter().flat_map(|kind| arguments.rows.iter().map(move |rows| (*kind, *rows)));
     for (kind, rows) in std::iter::once((("none", "done", ""), 0)).chain(cases) {
+        progress(&format!("{} {rows}", kind.0));
         let times = claims(arguments, server, kind, rows).await?;
         if rows == 0 {
             alone = times.median();
@@ -111,11 +112,12 @@ async fn claims(
     Ok(times)
 }
 
-/// Lets a maintenance node run until the rows that no node can run are out of the way.
+/// Lets a node with another machine run until the rows that no node can run are out of the way.
 async fn set_aside(pool: &PgPool) -> Result<(), Failure> {
-    // Rows are set aside after two leases without a node that has their machine.
+    // Rows are set aside after two leases in which no node had their machine, and only while some node has any.
     let brief = engine(pool).lease_ttl(Duration::from_millis(1_500)).heartbeat(Duration::from_millis(300));
-    let engine = brief.without_queues().reaper(Duration::from_millis(200)).start().await?;
+    let other = brief.register(five(&Arc::default(), false)).queue("elsewhere", 1);
+    let engine = other.reaper(Duration::from_millis(200)).start().await?;
     let left = "select exists (select from gen_durable.instances where status = 'ready')";
     while sqlx::query_scalar::<_, bool>(left).fetch_one(pool).await? {
         tokio::time::sleep(Duration::from_millis(100)).await;
