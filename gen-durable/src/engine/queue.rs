@@ -41,6 +41,8 @@ struct State {
     /// How many rows may wait for a slot. Grows while slots run dry between claims, shrinks when rows grow
     /// old in the buffer: so it follows the duration of steps.
     prefetch: u32,
+    /// When the part of the queue that the last claim left out is to be looked at.
+    look_again_at: Option<Instant>,
     /// Whether the last claim brought all that it asked for.
     plenty: bool,
     /// Whether a slot found nothing to run since the last claim began.
@@ -78,6 +80,7 @@ impl Queue {
                 running: 0,
                 hungry: true,
                 prefetch: 0,
+                look_again_at: None,
                 plenty: false,
                 starved: false,
                 judged: 0,
@@ -89,7 +92,11 @@ impl Queue {
 
     /// Says that the store may have due rows.
     pub(super) fn poke(&self) {
-        lock(&self.state).hungry = true;
+        let mut state = lock(&self.state);
+        state.hungry = true;
+        // The look that follows, whenever a slot is free for it, says anew when the next one is due.
+        state.look_again_at = None;
+        drop(state);
         self.wake.notify_one();
     }
 
@@ -129,6 +136,16 @@ impl Queue {
             state.prefetch = (state.prefetch * 2).max(self.concurrency).min(self.max_prefetch);
         }
         state.starved = state.buffer.is_empty();
+    }
+
+    /// When a claim looked at a part of the queue only, the rest is to be looked at after this time.
+    pub(super) fn look_again_in(&self, rest: Option<Duration>) {
+        lock(&self.state).look_again_at = rest.map(|rest| Instant::now() + rest);
+    }
+
+    /// When the part of the queue that the last claim left out is to be looked at.
+    pub(super) fn look_again_at(&self) -> Option<Instant> {
+        lock(&self.state).look_again_at
     }
 
     /// A claim brought these rows of the `demand`.

@@ -55,9 +55,16 @@ pub(super) async fn run(core: Arc<Core>, queue: Arc<Queue>) {
                 None => std::future::pending().await,
             }
         };
+        let again = async {
+            match queue.look_again_at() {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = queue.woken() => {}
             () = poll.tick() => queue.poke(),
+            () = again => queue.poke(),
             () = forsaken => drop(hand_back(&core, &queue.name, queue.forsaken()).await),
             () = core.stopped() => {}
         }
@@ -125,13 +132,14 @@ pub(super) async fn fetch(
         limit: demand,
         alone,
     };
-    let Claims { rows, left_suspects } = match core.store.claim(&request).await {
+    let Claims { rows, left_suspects, look_again } = match core.store.claim(&request).await {
         Ok(claims) => claims,
         Err(error) => {
             lease.lose_claim(claim);
             return Err(error);
         }
     };
+    queue.look_again_in(look_again);
     lease.close_claim(claim, rows.iter().map(crate::store::Claimed::held));
     let count = rows.len();
     if core.events.wanted(tracing::Level::TRACE) {

@@ -103,6 +103,8 @@ pub struct Claims {
     pub rows: Vec<Claimed>,
     /// Whether rows that run alone were left. Without any other row: the most urgent one runs alone.
     pub left_suspects: bool,
+    /// When to look again, if only a part of the queue was looked at: nobody pokes for what lies in the other.
+    pub look_again: Option<Duration>,
 }
 
 /// A row that a worker owns: what its step needs.

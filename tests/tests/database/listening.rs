@@ -79,8 +79,9 @@ async fn a_listener_that_cannot_reconnect_tries_in_peace_and_catches_up() {
 
     let refused = Instant::now();
     proxy.refuse();
-    let missed = web.insert(Run { does: Does::Nothing }).await.unwrap();
     until("it has tried a few times", || async { proxy.attempts() >= 5 }).await;
+    // On a busy machine the claim before may look twice (see `looks.rs`), but by now it has done so.
+    let missed = web.insert(Run { does: Does::Nothing }).await.unwrap();
     tokio::time::sleep(Duration::from_secs(3)).await;
     let attempts = proxy.attempts() - 1;
     let bound = 10 + usize::try_from(refused.elapsed().as_secs()).unwrap() * 2;

@@ -21,13 +21,14 @@ mod failure;
 mod flush;
 mod insert;
 mod listener;
+mod looks;
 mod read;
 mod schema;
 mod statements;
 mod transaction;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sqlx::postgres::{PgConnectOptions, PgPool};
@@ -38,6 +39,7 @@ use self::connection::{Lane, Query, Route, Source};
 use self::failure::classify;
 use self::flush::HeldColumns;
 use self::listener::PostgresListener;
+use self::looks::Looks;
 pub use self::schema::{DEFAULT_SCHEMA, Schema};
 use self::statements::{Statement, Statements};
 pub use self::transaction::StepSession;
@@ -75,6 +77,7 @@ pub struct PostgresStore {
     signal: Lane,
     pulse: Lane,
     common: Lane,
+    looks: Looks,
 }
 
 impl PostgresStore {
@@ -103,6 +106,7 @@ impl PostgresStore {
             signal: lane(1, WORK_PATIENCE),
             pulse: lane(1, PULSE_PATIENCE),
             common: lane(4, COMMON_PATIENCE),
+            looks: Looks::default(),
             schema,
             source,
             listen,
@@ -228,6 +232,7 @@ impl Store for PostgresStore {
         let (Some(&lowest), Some(&highest)) = (machines.iter().min(), machines.iter().max()) else {
             return Ok(Claims::default());
         };
+        let look = self.looks.begin(request, Instant::now());
         let bind = |query: Query| {
             query
                 .bind(request.worker.0)
@@ -239,9 +244,11 @@ impl Store for PostgresStore {
                 .bind(lowest)
                 .bind(highest)
                 .bind(request.alone)
+                .bind(look.back().map(delay_micros))
         };
         let rows = self.claim.rows(statement, bind).await?;
         let mut claims = decode(statement, || read::claims(&rows, request.queue, request.claim))?;
+        claims.look_again = self.looks.end(request, &look, &claims, Instant::now());
         let recipients = decode(statement, || read::recipients(&rows))?;
         if !recipients.is_empty() {
             self.add_letters(&mut claims, recipients).await?;

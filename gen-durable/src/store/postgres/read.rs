@@ -23,7 +23,7 @@ pub(super) fn claims(rows: &[PgRow], queue: &Arc<str>, claim: i64) -> sqlx::Resu
     let left_suspects = rows.first().map_or(Ok(false), |row| row.try_get(9))?;
     let taken = rows.iter().filter(|row| !matches!(row.try_get::<Option<Uuid>, _>(0), Ok(None)));
     let rows = taken.map(|row| claimed(row, queue, claim)).collect::<sqlx::Result<_>>()?;
-    Ok(Claims { rows, left_suspects })
+    Ok(Claims { rows, left_suspects, look_again: None })
 }
 
 fn claimed(row: &PgRow, queue: &Arc<str>, claim: i64) -> sqlx::Result<Claimed> {

@@ -43,7 +43,8 @@ pub(super) fn claims(rows: &[SqliteRow], queue: &Arc<str>, claim: i64) -> sqlx::
         claimed.push((urgency, row));
     }
     claimed.sort_by_key(|(urgency, _)| *urgency);
-    Ok(Claims { rows: claimed.into_iter().map(|(_, row)| row).collect(), left_suspects })
+    let rows = claimed.into_iter().map(|(_, row)| row).collect();
+    Ok(Claims { rows, left_suspects, look_again: None })
 }
 
 fn mail(row: &SqliteRow) -> sqlx::Result<Option<Mail>> {

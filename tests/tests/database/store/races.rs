@@ -1,13 +1,15 @@
 //! Two connections, commits in the bad order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gen_durable::Status;
-use gen_durable::store::{DonePolicy, Flushed, NewInstance, Start, Store};
-use sqlx::{PgPool, Postgres};
+use gen_durable::store::{ClaimRequest, Claims, DonePolicy, Flushed, NewInstance, Start, Store};
+use sqlx::{Executor, PgPool, Postgres};
 use uuid::Uuid;
 
-use super::setup::{DONE, Fixture, READY, done, next, store};
+use super::setup::{DONE, Fixture, QUEUE, READY, done, next, store};
+use crate::snapshots::DEAR;
 
 /// A user's transaction that holds a row.
 async fn hold(pool: &PgPool, id: gen_durable::InstanceId) -> sqlx::Transaction<'static, Postgres> {
@@ -229,4 +231,30 @@ async fn watcher_of_a_row_that_just_ends_reads_again() {
         ending.commit().await.expect("it commits");
     });
     assert_eq!(seen.expect("it probes")[0].status, Status::Done);
+}
+
+/// Where looks are dear, the next one goes back to the last that left nothing, and asks for one at everything.
+#[tokio::test]
+async fn a_look_after_dear_ones_leaves_out_what_turned_up_late_and_says_when_to_look_again() {
+    let f = Fixture::new().await;
+    f.pool.execute(DEAR).await.unwrap();
+    for _ in 0..3 {
+        assert!(f.claim(10).await.is_empty());
+    }
+    let [late, prompt] = f.insert(2).await[..] else { panic!("two rows") };
+    let turn_up = "update gen_durable.instances set eligible_at = now() - interval '1 hour' where id = $1";
+    sqlx::query(turn_up).bind(late.as_uuid()).execute(&f.pool).await.unwrap();
+
+    let queue: Arc<str> = QUEUE.into();
+    let (worker, machines) = (f.worker, &[f.machine][..]);
+    let request = ClaimRequest { worker, claim: 1, queue: &queue, machines, limit: 10, alone: false };
+    let mut claims = f.store.claim(&request).await.unwrap();
+    let ids = |claims: &Claims| claims.rows.iter().map(|row| row.id).collect::<Vec<_>>();
+    assert_eq!(ids(&claims), [prompt]);
+    while let Some(rest) = claims.look_again {
+        assert!(rest < Duration::from_secs(1), "{rest:?}");
+        tokio::time::sleep(rest).await;
+        claims = f.store.claim(&request).await.unwrap();
+    }
+    assert_eq!(ids(&claims), [late]);
 }
