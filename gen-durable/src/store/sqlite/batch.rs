@@ -40,12 +40,12 @@ pub(super) fn inserts(instances: &[NewInstance], now: i64) -> Vec<String> {
     cut(instances.iter(), |row| insert(row, now))
 }
 
-/// Instances with keys as `insert_keyed.sql` wants them, likewise.
+/// Instances with keys as `insert_related.sql` wants them, likewise.
 pub(super) fn keyed_inserts(instances: &[NewInstance], now: i64) -> Vec<String> {
     cut(instances.iter(), |row| related_insert(row, now))
 }
 
-/// The children of a fan-out as `insert_children.sql` wants them, likewise.
+/// The children of a fan-out as `insert_related.sql` wants them, likewise.
 pub(super) fn child_inserts(children: &[Child], now: i64) -> Vec<String> {
     cut(children.iter().map(|child| &child.instance), |row| related_insert(row, now))
 }

@@ -1,8 +1,13 @@
--- Inserts the children of fan-outs.
+-- Inserts instances with correlation keys, or children.
 --
--- ?1 now, ?2 instances as in `insert_keyed.sql`
+-- ?1 now, ?2 instances: arrays of id, machine, step, state, queue, priority, from when on it may run, trace context,
+-- family, correlation key and its scope, parent and its fan-out
 --
--- Closes: a parent that waits for ever. A key that is taken, or an id, is a violated constraint, and the fan-out fails.
+-- With keys it ends with `on conflict do nothing`. Closes: two inserts of one key. The index `gen_durable_instances_key`
+-- decides, and `holders.sql` says who has it. Within a batch the first one wins.
+--
+-- With children it ends here. Closes: a parent that waits for ever. An id that is there is a violated constraint, and the
+-- fan-out fails.
 --
 -- Plan: `limit -1` keeps the inner query to itself, so that the text of a row is made once and not for each column.
 insert into gen_durable_instances (
@@ -30,3 +35,4 @@ select
     b.value ->> 12,
     ?1
 from (select r.value from json_each(?2) r limit -1) b
+where true
