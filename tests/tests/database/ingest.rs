@@ -2,14 +2,13 @@
 
 use std::env;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use gen_durable_tests::{Database, SqliteBed};
-use sqlx::{AssertSqlSafe, PgPool, SqlitePool};
 use uuid::Uuid;
+
+use crate::example::{Place, built, kill, send, text};
 
 const FILES: u64 = 3_000;
 const KILLS: u64 = 6;
@@ -50,116 +49,37 @@ impl Drop for Directory {
     }
 }
 
-/// Where a run keeps what it finds.
-enum Place {
-    Sqlite(SqliteBed, SqlitePool),
-    Postgres(Box<Database>, PgPool),
-}
-
-impl Place {
-    fn start(&self, program: &Path, directory: &Directory) -> Child {
-        let mut command = Command::new(program);
-        command.arg(&directory.0).stdout(Stdio::piped()).stderr(Stdio::piped());
-        match self {
-            Self::Sqlite(bed, _) => command.env_remove("DATABASE_URL").arg("--database").arg(bed.path()),
-            Self::Postgres(database, _) => command.env("DATABASE_URL", database.url()),
-        };
-        command.spawn().expect("it starts")
-    }
-
-    /// What a query yields, which names the library's view `{overview}`; an error while there are no tables.
-    async fn ask<T>(&self, query: &str) -> sqlx::Result<T>
-    where
-        T: for<'r> sqlx::Decode<'r, sqlx::Sqlite> + sqlx::Type<sqlx::Sqlite>,
-        T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
-    {
-        let text = |overview| AssertSqlSafe(query.replace("{overview}", overview));
-        match self {
-            Self::Sqlite(_, pool) => sqlx::query_scalar(text("gen_durable_overview")).fetch_one(pool).await,
-            Self::Postgres(_, pool) => sqlx::query_scalar(text("gen_durable.overview")).fetch_one(pool).await,
+/// Waits until the query's number is large enough; says what the child wrote if it ended before.
+async fn wait(place: &Place, mut child: Child, query: &str, target: u64) -> Child {
+    let begun = Instant::now();
+    // As long as the tables are missing, the number is, too.
+    while place.ask::<i64>(query).await.map_or(0, i64::cast_unsigned) < target {
+        if child.try_wait().expect("it is ours").is_some() {
+            panic!("it ended too soon: {}", text(&child.wait_with_output().expect("its output")));
         }
+        assert!(begun.elapsed() < Duration::from_secs(120), "{query}: still less than {target}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
-
-    async fn number(&self, query: &str) -> u64 {
-        self.ask::<i64>(query).await.expect(query).cast_unsigned()
-    }
-
-    /// Waits until the query's number is large enough; says what the child wrote if it ended before.
-    async fn wait(&self, mut child: Child, query: &str, target: u64) -> Child {
-        let begun = Instant::now();
-        // As long as the tables are missing, the number is, too.
-        while self.ask::<i64>(query).await.map_or(0, i64::cast_unsigned) < target {
-            if child.try_wait().expect("it is ours").is_some() {
-                panic!("it ended too soon: {}", text(&child.wait_with_output().expect("its output")));
-            }
-            assert!(begun.elapsed() < Duration::from_secs(120), "{query}: still less than {target}");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        child
-    }
-}
-
-fn kill(mut child: Child) {
-    child.kill().expect("SIGKILL is sent");
-    child.wait().expect("it is gone");
-}
-
-/// The example with the profile of this test; built unless it is there and as new as its sources.
-fn built() -> PathBuf {
-    let here = env::current_exe().expect("this binary has a path");
-    let profile_directory = here.parent().and_then(Path::parent).expect("it is in `deps`");
-    let program = profile_directory.join("examples/ingest");
-    if !is_fresh(&program).unwrap_or(false) {
-        let release = profile_directory.file_name().is_some_and(|name| name == "release");
-        let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            // All of the workspace, as its tests are built: another choice would build the dependencies once more.
-            .args(["build", "--quiet", "--workspace", "--example", "ingest"])
-            .args(release.then_some("--release"))
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the example does not build");
-    }
-    program
-}
-
-/// Whether no source is newer than the program, by the list that cargo leaves beside it.
-fn is_fresh(program: &Path) -> io::Result<bool> {
-    let built = fs::metadata(program)?.modified()?;
-    let list = fs::read_to_string(program.with_extension("d"))?;
-    // A space in a name is escaped in the list; the halves of such a name are not found, which is not fresh.
-    for source in list.split_whitespace().skip(1) {
-        if fs::metadata(source)?.modified()? > built {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn text(output: &Output) -> String {
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    out + &err
+    child
 }
 
 #[tokio::test]
 async fn killed_ingest_goes_on_and_counts_every_file_once_on_postgres() {
-    let database = Database::create().await;
-    let pool = database.pool();
-    goes_on_after_kills(Place::Postgres(Box::new(database), pool)).await;
+    goes_on_after_kills(Place::on_postgres().await).await;
 }
 
 #[tokio::test]
 async fn killed_ingest_goes_on_and_counts_every_file_once_on_sqlite() {
-    let bed = SqliteBed::create().await;
-    let pool = bed.pool();
-    goes_on_after_kills(Place::Sqlite(bed, pool)).await;
+    goes_on_after_kills(Place::on_sqlite().await).await;
 }
 
 async fn goes_on_after_kills(place: Place) {
-    let program = tokio::task::spawn_blocking(built).await.expect("the build ends");
+    let program = tokio::task::spawn_blocking(|| built("ingest")).await.expect("the build ends");
     let directory = Directory::create();
+    let start = || place.command(&program).arg(&directory.0).spawn().expect("it starts");
 
     let inserted = "select coalesce(files, 0) from ingest_runs";
-    kill(place.wait(place.start(&program, &directory), inserted, FILES).await);
+    kill(wait(&place, start(), inserted, FILES).await);
     // One file disappears before it is read: the run reports it and goes on.
     let unread = "select state ->> 'path' from {overview} where step = 'read' and status = 'ready' \
                   and state ->> 'path' like '%.txt' limit 1";
@@ -169,8 +89,7 @@ async fn goes_on_after_kills(place: Place) {
     fs::remove_file(directory.file(gone)).expect("it was there");
     let stored = "select count(*) from ingest_files";
     for time in 1..=KILLS {
-        let child = place.start(&program, &directory);
-        let child = place.wait(child, stored, time * FILES / (KILLS + 1)).await;
+        let child = wait(&place, start(), stored, time * FILES / (KILLS + 1)).await;
         if time < KILLS {
             kill(child);
         } else {
@@ -178,7 +97,7 @@ async fn goes_on_after_kills(place: Place) {
         }
     }
 
-    let last = place.start(&program, &directory);
+    let last = start();
     let output = tokio::task::spawn_blocking(|| last.wait_with_output()).await.expect("it ends");
     let output = output.expect("its output");
     assert!(output.status.success(), "{}", text(&output));
@@ -204,8 +123,7 @@ async fn goes_on_after_kills(place: Place) {
 
 /// Ctrl-C: it stops by itself, and says how to go on.
 fn interrupt(child: Child) {
-    let sent = Command::new("kill").arg("-INT").arg(child.id().to_string()).status();
-    assert!(sent.is_ok_and(|status| status.success()), "kill -INT works");
+    send("INT", &child);
     let output = child.wait_with_output().expect("its output");
     let told = text(&output);
     assert_eq!(output.status.code(), Some(1), "it ends by itself: {told}");
@@ -217,7 +135,7 @@ fn ingest_needs_no_set_up_and_leaves_its_own_file_out() {
     let directory = Directory::empty();
     fs::write(directory.0.join("a.txt"), "two words\n").expect("a file");
     let run = || {
-        let mut command = Command::new(built());
+        let mut command = Command::new(built("ingest"));
         command.arg(".").env_remove("DATABASE_URL").current_dir(&directory.0);
         command.output().expect("it starts")
     };
@@ -234,7 +152,7 @@ fn ingest_needs_no_set_up_and_leaves_its_own_file_out() {
 
 #[test]
 fn ingest_says_what_it_needs() {
-    let output = Command::new(built()).output().expect("it starts");
+    let output = Command::new(built("ingest")).output().expect("it starts");
     assert!(!output.status.success());
     let told = text(&output);
     assert!(told.contains("<directory>") && told.contains("DATABASE_URL"), "{told}");

@@ -9,6 +9,7 @@ mod bulk;
 mod conformance;
 mod crash;
 mod economy;
+mod example;
 mod fleet;
 mod freeze;
 mod harness;
