@@ -6,6 +6,7 @@
 )]
 
 mod bulk;
+mod checkout;
 mod conformance;
 mod crash;
 mod economy;
