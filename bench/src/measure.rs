@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use sqlx::PgConnection;
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
 
 /// Measurements of one thing, in any unit.
 #[derive(Debug, Clone, Default)]
@@ -64,6 +65,19 @@ pub(crate) async fn statements(connection: &mut PgConnection) -> sqlx::Result<i6
         join pg_database d on d.oid = s.dbid and d.datname = current_database() \
         where s.query !~* '^(begin|commit|rollback)'";
     sqlx::query_scalar(calls).fetch_one(connection).await
+}
+
+/// The engine's statements that this database spent most time on: name, calls, mean and total milliseconds.
+pub(crate) async fn statement_times(pool: &PgPool) -> sqlx::Result<Vec<[Value; 4]>> {
+    let times = "select coalesce(substring(s.query from 'gen-durable: (\\w+)'), lower(s.query)), sum(s.calls)::bigint, \
+            sum(s.total_exec_time) / sum(s.calls), sum(s.total_exec_time) from pg_stat_statements s \
+        join pg_database d on d.oid = s.dbid and d.datname = current_database() \
+        where s.query ~ 'gen-durable: ' or s.query ~* '^(begin|commit)' group by 1 order by 4 desc limit 12";
+    let rows: Vec<(String, i64, f64, f64)> = sqlx::query_as(times).fetch_all(pool).await?;
+    Ok(rows
+        .into_iter()
+        .map(|(name, calls, mean, total)| [name.into(), calls.into(), mean.into(), total.into()])
+        .collect())
 }
 
 #[cfg(test)]
