@@ -3,7 +3,9 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::marker::PhantomData;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +95,9 @@ pub struct Context<S> {
     call: Call,
     state: PhantomData<fn() -> S>,
 }
+
+/// A transaction on its way. A type with a name: an opaque one repeats the error of a `DB` that is none.
+type Begun<'c, DB> = Pin<Box<dyn Future<Output = Result<StepTransaction<'c, DB>, StepError>> + Send + 'c>>;
 
 impl<S> fmt::Debug for Context<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,8 +283,8 @@ impl<S: State> Context<S> {
     /// # Cancel safety
     ///
     /// Dropped before it is ready, nothing has happened.
-    pub async fn begin<DB: Backend>(&self) -> Result<StepTransaction<'_, DB>, StepError> {
-        StepTransaction::begin(&self.call).await
+    pub fn begin<DB: Backend>(&self) -> Begun<'_, DB> {
+        Box::pin(StepTransaction::begin(&self.call))
     }
 
     /// Runs this step again after a delay, with the given state; does not count against the retry policy.

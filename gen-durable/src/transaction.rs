@@ -19,7 +19,8 @@ use crate::transition::{Committed, Transition};
 /// A database that keeps an engine's tables: `sqlx::Postgres` or `sqlx::Sqlite`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a database of gen-durable",
-    note = "use `sqlx::Postgres` or `sqlx::Sqlite`, as the engine does; the feature of that name must be on"
+    label = "no database that keeps an engine's tables",
+    note = "write `cx.begin::<sqlx::Postgres>()` or `cx.begin::<sqlx::Sqlite>()`, as the engine is on; the feature of that name must be on"
 )]
 pub trait Backend: sealed::Sealed + sqlx::Database {
     /// Its name, as errors show it.
@@ -42,6 +43,7 @@ mod sealed {
 macro_rules! backend {
     ($feature:literal, $database:ty, $variant:ident, $title:literal) => {
         #[cfg(feature = $feature)]
+        #[diagnostic::do_not_recommend]
         impl Backend for $database {
             const TITLE: &'static str = $title;
 
@@ -71,14 +73,15 @@ backend!("sqlite", sqlx::Sqlite, Sqlite, "SQLite");
 ///
 /// `&mut *tx` is a connection to write with, and the transaction can be given to `.in_tx(&mut tx)`. It is rolled back when
 /// it is dropped without [`finish`](Self::finish).
-pub struct StepTransaction<'c, DB: Backend> {
+// Without a bound here and on `finish`, a `DB` that is none is one error, and not one for each use.
+pub struct StepTransaction<'c, DB> {
     call: &'c Call,
     connection: StepConnection,
     _keeping: Keeping,
     database: PhantomData<fn() -> DB>,
 }
 
-impl<DB: Backend> fmt::Debug for StepTransaction<'_, DB> {
+impl<DB> fmt::Debug for StepTransaction<'_, DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StepTransaction").field("row", &self.call.row).finish_non_exhaustive()
     }
@@ -181,7 +184,9 @@ impl<'c, DB: Backend> StepTransaction<'c, DB> {
         let keeping = Keeping::begin(call.patience.as_ref());
         Ok(Self { call, connection, _keeping: keeping, database: PhantomData })
     }
+}
 
+impl<DB> StepTransaction<'_, DB> {
     /// Commits the writes and the outcome together: `tx.finish(cx.done(receipt)).await`. Return what it yields.
     ///
     /// # Errors

@@ -1,0 +1,37 @@
+use gen_durable::Engine;
+use gen_durable::prelude::*;
+
+#[derive(Signal, Serialize, Deserialize)]
+struct Paid {
+    cents: i64,
+}
+
+#[derive(Signal, Serialize, Deserialize)]
+struct Cancelled;
+
+#[durable_fsm(signals(Cancelled))]
+enum Checkout {
+    #[state(next(Ship))]
+    Start { order: i64 },
+    #[state(finishes)]
+    Ship { order: i64 },
+}
+
+struct Steps;
+
+impl CheckoutSteps for Steps {
+    async fn start(&self, s: Start, cx: &mut Context<Start>) -> StepResult<Start> {
+        Ok(cx.next(Ship { order: s.order }))
+    }
+
+    async fn ship(&self, _: Ship, cx: &mut Context<Ship>) -> StepResult<Ship> {
+        Ok(cx.done(()))
+    }
+}
+
+async fn uses(engine: Engine) {
+    let _ = engine.signal::<Checkout>("order:42", Cancelled).await;
+    let _ = engine.signal::<Checkout>("order:42", Paid { cents: 995 }).await;
+}
+
+fn main() {}
