@@ -80,9 +80,13 @@ impl PostgresStore {
             StepConnection::Sqlite(_) => return Err(foreign("PostgreSQL")),
         };
         let began = Instant::now();
-        loop {
+        let answer = loop {
             let mut inside = Session::of(&mut transaction, self.source.route());
-            let (fates, joined) = self.write_together(&mut inside, worker, delete, &[], &[commit]).await?;
+            let (fates, joined) = match self.write_together(&mut inside, worker, delete, &[], &[commit]).await
+            {
+                Ok(written) => written,
+                Err(error) => break Err(error),
+            };
             if let Some(fate) = fates.into_values().next() {
                 drop(inside);
                 return match transaction.commit().await {
@@ -90,20 +94,23 @@ impl PostgresStore {
                     Err(error) => self.ask_about(worker, commit, joined, classify("commit", error)).await,
                 };
             }
-            let missed = self.settle_in(&mut inside, worker, &[commit]).await?;
-            match missed.into_values().next().map(|missed| missed.fate) {
+            let missed = match self.settle_in(&mut inside, worker, &[commit]).await {
+                Ok(missed) => missed.into_values().next().map(|missed| missed.fate),
+                Err(error) => break Err(error),
+            };
+            match missed {
                 // A signal is on its way, or the row is read for somebody: it takes no longer than a commit.
                 Some(Flushed::Locked) if began.elapsed() < LOCK_PATIENCE => {
-                    tokio::time::sleep(LOCK_REST).await
+                    tokio::time::sleep(LOCK_REST).await;
                 }
-                fate => {
-                    return Ok(Flush {
-                        fates: vec![fate.unwrap_or(Flushed::Stale)],
-                        joined: Joined::default(),
-                    });
-                }
+                Some(Flushed::Locked) => break Ok(Flushed::Locked),
+                // Also when an outcome of this step was committed before: that did not bring these writes.
+                _ => break Ok(Flushed::Stale),
             }
-        }
+        };
+        // A transaction that is only dropped keeps its locks a little longer.
+        let _ = transaction.rollback().await;
+        answer.map(|fate| Flush { fates: vec![fate], joined: Joined::default() })
     }
 
     /// Asks what became of a commit whose answer is an error.
