@@ -17,6 +17,7 @@ mod harness;
 mod ingest;
 mod jobs;
 mod listening;
+mod model;
 mod names;
 mod nodes;
 mod options;
