@@ -40,6 +40,7 @@ mod telemetry;
 mod testing;
 mod timeouts;
 mod topologies;
+mod transfers;
 mod versions;
 mod work;
 mod zones;
