@@ -36,6 +36,7 @@ mod sqlite;
 mod statements;
 mod store;
 mod support;
+mod tangles;
 mod telemetry;
 mod testing;
 mod timeouts;

@@ -70,6 +70,7 @@ const RETURNS_ID: &str = "\non conflict do nothing\nreturning id";
 
 statements! {
     announce;
+    await_row;
     beat;
     bring_back;
     bury;

@@ -6,7 +6,7 @@ use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::connection::Session;
 use super::coordination::bind_signals;
-use super::failure::classify;
+use super::failure::{classify, is_lock_timeout};
 use super::{PostgresStore, read};
 use crate::id::WorkerId;
 #[cfg(feature = "sqlite")]
@@ -16,9 +16,6 @@ use crate::store::{
     UserTransaction,
 };
 
-/// For how long the outcome of a step's own transaction is tried while somebody holds the row.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-const LOCK_REST: Duration = Duration::from_millis(2);
 /// For how long the database is asked what became of a commit whose answer was lost.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 const SETTLE_REST: Duration = Duration::from_millis(100);
@@ -79,7 +76,7 @@ impl PostgresStore {
             #[cfg(feature = "sqlite")]
             StepConnection::Sqlite(_) => return Err(foreign("PostgreSQL")),
         };
-        let began = Instant::now();
+        let mut has_row = false;
         let answer = loop {
             let mut inside = Session::of(&mut transaction, self.source.route());
             let (fates, joined) = match self.write_together(&mut inside, worker, delete, &[], &[commit]).await
@@ -100,8 +97,13 @@ impl PostgresStore {
             };
             match missed {
                 // A signal is on its way, or the row is read for somebody: it takes no longer than a commit.
-                Some(Flushed::Locked) if began.elapsed() < LOCK_PATIENCE => {
-                    tokio::time::sleep(LOCK_REST).await;
+                Some(Flushed::Locked) if !has_row => {
+                    let id = commit.held.id.as_uuid();
+                    match inside.rows(&self.statements.await_row, |query| query.bind(id)).await {
+                        Ok(rows) => has_row = !rows.is_empty(),
+                        Err(error) if is_lock_timeout(&error) => break Ok(Flushed::Locked),
+                        Err(error) => break Err(error),
+                    }
                 }
                 Some(Flushed::Locked) => break Ok(Flushed::Locked),
                 // Also when an outcome of this step was committed before: that did not bring these writes.
