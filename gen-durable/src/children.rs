@@ -171,7 +171,8 @@ impl<'a, M: Machine> Children<'a, M> {
         Self { call, after: None, is_at_end: false, machine: PhantomData }
     }
 
-    /// The next page: up to 1,000 children in the order of their ids; empty after the last one.
+    /// The next page: up to 1,000 children in the order in which the fan-out named them, whatever their ends; empty after
+    /// the last one.
     ///
     /// An unavailable database is asked again for half a minute.
     ///

@@ -199,8 +199,8 @@ impl<DB> StepTransaction<'_, DB> {
     /// # Cancel safety
     ///
     /// Dropped before it is ready, either both are committed or neither is.
-    pub async fn finish<S: State>(mut self, outcome: Outcome<S>) -> StepResult<S> {
-        let transition = self.complete(outcome.into_transition()?).await?;
+    pub async fn finish<S: State>(mut self, outcome: impl Into<Outcome<S>>) -> StepResult<S> {
+        let transition = self.complete(outcome.into().into_transition()?).await?;
         let Call { row, scope, worker, .. } = self.call;
         let Some(store) = &scope.store else { return Err(StepError::fatal("a context without an engine")) };
         let commit = Commit::of(row, transition, false);

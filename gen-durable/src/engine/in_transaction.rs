@@ -263,7 +263,8 @@ impl<S: Initial, I> InsertAll<S, I> {
 
 impl SendSignal {
     /// Sends the signal in a transaction of the caller's: it is there when that is committed, and not if it is rolled
-    /// back. Until then the instance does not go on.
+    /// back. Until then the instance does not go on: write your own rows first, and send last. The other way round, the
+    /// transaction and a step of the instance may wait for each other, and the database ends one of them.
     pub fn in_tx<'t>(self, transaction: impl Into<UserTransaction<'t>>) -> InTransaction<'t, Self> {
         InTransaction::new(transaction, self)
     }
