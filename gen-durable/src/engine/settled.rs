@@ -41,6 +41,11 @@ impl Settled {
             scheduler::run_ahead(core, ahead);
             return;
         }
+        let is_cancelled = status == Status::Cancelled || handed.lease.is_cancelled(handed.row.held());
+        if is_cancelled && status.is_terminal() {
+            // Who cancelled it may have wanted its children to follow.
+            core.kin.wake();
+        }
         handed.lease.forget(handed.row.held());
         match (status, handed.transition) {
             (Status::Cancelled, _) => self.ended(core, &handed.row, watched, End::Cancelled),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Loops;
 use super::core::Core;
+use super::kin;
 use crate::store::{Poke, StoreResult};
 use crate::telemetry::Event;
 
@@ -29,6 +30,8 @@ pub(super) async fn run(core: &Arc<Core>, mut loops: Loops) {
             lease.shrinks_to(0).await;
             released?;
             handed_back = true;
+            // Those that were to be cancelled have ended by that: parents and children hear of it.
+            kin::catch_up(core).await?;
         }
         // They may still be handing back what waited for a slot.
         futures_util::future::join_all(loops.schedulers.iter_mut()).await;
