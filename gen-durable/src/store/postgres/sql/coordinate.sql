@@ -15,6 +15,8 @@
 --
 -- A wait is over at once when the inbox holds a signal that it names and that the step has not seen as awaited.
 --
+-- A claim is kept only if no signal is left: a step that runs ahead is handed none, and a claim hands over all.
+--
 -- Plan: driven by id, and from there by address; `wanted = $1` as in `claim.sql`.
 with locked as materialized (
     select
@@ -98,7 +100,7 @@ written as (
             when d.turn = 'd' then 'done'
             when d.turn = 's' then 'failed'
             when d.turn = 'c' then 'cancelled'
-            when d.turn = 'a' then 'executing'
+            when d.turn = 'a' and i.inbox = d.consumed then 'executing'
             when d.turn = 'w' and not d.has_come then 'waiting'
             when d.turn = 'f' and d.children > 0 then 'joining'
             when d.turn in ('n', 'r') and d.delay > 0 then 'scheduled'
@@ -122,7 +124,7 @@ written as (
             when d.turn = 'w' and not d.has_come
                 then coalesce(now() + d.delay * interval '1 microsecond', 'infinity'::timestamptz)
             when d.turn in ('n', 'r') then now() + d.delay * interval '1 microsecond'
-            when d.turn in ('w', 'f') then now()
+            when d.turn in ('w', 'f') or d.turn = 'a' and i.inbox > d.consumed then now()
             else i.eligible_at
         end,
         finished_at = case when d.turn in ('d', 's', 'c') then now() end,

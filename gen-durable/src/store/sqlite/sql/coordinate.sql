@@ -40,6 +40,12 @@ decided as materialized (
                 and s.name in (select a.value from json_each(b.awaits) a)
                 and (s.seq > b.seen or s.name not in (select a.value from json_each(i.awaits) a))
         ) as parks,
+        -- A step that runs ahead is handed no signals: where some are left, a claim hands them over.
+        b.kind = 'a' and not exists (
+            select 1
+            from gen_durable_signals s indexed by gen_durable_signals_inbox
+            where s.instance_id = b.id and not s.consumed
+        ) as runs_ahead,
         case
             when i.machine_id in (select m.id from gen_durable_machines m where m.set_aside) then 'blocked'
             else 'ready'
@@ -53,7 +59,7 @@ set
         when b.kind = 'd' then 'done'
         when b.kind = 's' then 'failed'
         when b.kind = 'c' then 'cancelled'
-        when b.kind = 'a' then 'executing'
+        when b.runs_ahead then 'executing'
         when b.parks then 'waiting'
         when b.kind = 'f' and b.children > 0 then 'joining'
         when b.kind in ('n', 'r') and b.delay > 0 then 'scheduled'
