@@ -26,6 +26,7 @@ pub enum Work {
 #[derive(Clone)]
 pub(crate) struct Workers {
     started: mpsc::UnboundedSender<InstanceId>,
+    stopped: mpsc::UnboundedSender<InstanceId>,
     gate: Arc<Semaphore>,
 }
 
@@ -33,19 +34,42 @@ pub(crate) struct Workers {
 pub(crate) struct Foreman {
     pub(crate) gate: Arc<Semaphore>,
     started: mpsc::UnboundedReceiver<InstanceId>,
+    stopped: mpsc::UnboundedReceiver<InstanceId>,
+}
+
+/// Tells the foreman of a step that ends before it was allowed to.
+struct Waiting<'a> {
+    workers: &'a Workers,
+    id: InstanceId,
+    is_allowed: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_allowed {
+            // A test may not care.
+            let _ = self.workers.stopped.send(self.id);
+        }
+    }
 }
 
 /// Workers and their foreman.
 pub(crate) fn site() -> (Workers, Foreman) {
     let gate = Arc::new(Semaphore::new(0));
-    let (sender, started) = mpsc::unbounded_channel();
-    (Workers { started: sender, gate: Arc::clone(&gate) }, Foreman { gate, started })
+    let (starts, started) = mpsc::unbounded_channel();
+    let (stops, stopped) = mpsc::unbounded_channel();
+    (Workers { started: starts, stopped: stops, gate: Arc::clone(&gate) }, Foreman { gate, started, stopped })
 }
 
 impl Foreman {
     /// The next instance whose digging starts.
     pub(crate) async fn started(&mut self) -> InstanceId {
         soon(self.started.recv()).await.expect("there are workers")
+    }
+
+    /// The next instance whose step is told to stop.
+    pub(crate) async fn stopped(&mut self) -> InstanceId {
+        soon(self.stopped.recv()).await.expect("there are workers")
     }
 
     /// Lets this many steps end.
@@ -55,17 +79,25 @@ impl Foreman {
 }
 
 impl Workers {
-    async fn dig(&self, id: InstanceId) -> Result<(), StepError> {
+    /// Says that a step has started.
+    pub(crate) fn start(&self, id: InstanceId) {
         // A test may not care.
         let _ = self.started.send(id);
+    }
+
+    /// Says that a step has started and waits for its leave to end.
+    pub(crate) async fn wait(&self, id: InstanceId) -> Result<(), StepError> {
+        self.start(id);
+        let mut waiting = Waiting { workers: self, id, is_allowed: false };
         self.gate.acquire().await?.forget();
+        waiting.is_allowed = true;
         Ok(())
     }
 }
 
 impl WorkSteps for Workers {
     async fn dig(&self, s: Dig, cx: &mut Context<Dig>) -> StepResult<Dig> {
-        Workers::dig(self, cx.id()).await?;
+        self.wait(cx.id()).await?;
         Ok(cx.done(s.n))
     }
 
@@ -74,7 +106,7 @@ impl WorkSteps for Workers {
     }
 
     async fn shift(&self, s: Shift, cx: &mut Context<Shift>) -> StepResult<Shift> {
-        Workers::dig(self, cx.id()).await?;
+        self.wait(cx.id()).await?;
         Ok(cx.next_with(Rest { n: s.n }).inline(true).into())
     }
 }

@@ -6,18 +6,23 @@
 #![allow(clippy::duplicate_mod, reason = "each file is there once for each store")]
 
 #[path = "."]
-mod postgres {
+pub(crate) mod postgres {
     pub(crate) use gen_durable_tests::Bed;
 
     mod attempts;
+    mod cancelling;
+    mod children;
     mod claims;
     mod engine;
     mod errors;
+    mod keys;
     mod life;
     mod outcomes;
     mod panics;
+    mod retrying;
     mod scheduling;
-    mod setup;
+    pub(crate) mod setup;
+    mod signals;
     mod store_cancelling;
     mod store_children;
     mod store_keys;
@@ -32,14 +37,19 @@ mod sqlite {
     pub(crate) use gen_durable_tests::SqliteBed as Bed;
 
     mod attempts;
+    mod cancelling;
+    mod children;
     mod claims;
     mod engine;
     mod errors;
+    mod keys;
     mod life;
     mod outcomes;
     mod panics;
+    mod retrying;
     mod scheduling;
     mod setup;
+    mod signals;
     mod store_cancelling;
     mod store_children;
     mod store_keys;
