@@ -3,6 +3,8 @@
 mod counts;
 mod data;
 mod faults;
+mod gate;
+mod meetings;
 mod migrations;
 mod plans;
 mod pokes;
