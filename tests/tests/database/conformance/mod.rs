@@ -8,6 +8,12 @@
 #[path = "."]
 pub(crate) mod postgres {
     pub(crate) use gen_durable_tests::Bed;
+    pub(crate) use sqlx::{Postgres as Db, Sqlite as OtherDb};
+
+    /// Connections of the test's own.
+    pub(crate) fn pool(bed: &Bed) -> sqlx::Pool<Db> {
+        bed.pool.clone()
+    }
 
     mod attempts;
     mod cancelling;
@@ -28,6 +34,7 @@ pub(crate) mod postgres {
     mod store_keys;
     mod store_signals;
     mod store_transactions;
+    mod transactions;
     mod undecodable;
     mod values;
 }
@@ -35,6 +42,12 @@ pub(crate) mod postgres {
 #[path = "."]
 mod sqlite {
     pub(crate) use gen_durable_tests::SqliteBed as Bed;
+    pub(crate) use sqlx::{Postgres as OtherDb, Sqlite as Db};
+
+    /// Connections of the test's own.
+    pub(crate) fn pool(bed: &Bed) -> sqlx::Pool<Db> {
+        bed.pool()
+    }
 
     mod attempts;
     mod cancelling;
@@ -55,6 +68,7 @@ mod sqlite {
     mod store_keys;
     mod store_signals;
     mod store_transactions;
+    mod transactions;
     mod undecodable;
     mod values;
 }
