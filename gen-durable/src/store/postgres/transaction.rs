@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::PgTransactionManager;
+use sqlx::{PgConnection, PgPool, Postgres};
+use sqlx_core::transaction::TransactionManager;
 
 use super::connection::Session;
 use super::coordination::bind_signals;
@@ -20,17 +23,50 @@ use crate::store::{
 const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
 const SETTLE_REST: Duration = Duration::from_millis(100);
 
-/// A transaction on a connection of the user's pool, for a step. Rolled back when it is dropped.
+/// A connection of the user's pool in a transaction, for a step.
+///
+/// When it is dropped before the transaction is over, the connection is closed: it may be amid a statement, and a pool that
+/// takes it back has no use for it until that ends.
 #[derive(Debug)]
-pub struct StepSession(Transaction<'static, Postgres>);
+pub struct StepSession {
+    connection: PoolConnection<Postgres>,
+    is_over: bool,
+}
 
 impl StepSession {
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
-        &mut self.0
+        &mut self.connection
     }
 
     pub(crate) fn look(&self) -> &PgConnection {
-        &self.0
+        &self.connection
+    }
+
+    async fn begin(pool: &PgPool) -> sqlx::Result<Self> {
+        let mut session = Self { connection: pool.acquire().await?, is_over: false };
+        // As the driver does, which then knows that a `begin` inside is a savepoint.
+        PgTransactionManager::begin(&mut session.connection, None).await?;
+        Ok(session)
+    }
+
+    async fn commit(mut self) -> sqlx::Result<()> {
+        PgTransactionManager::commit(&mut self.connection).await?;
+        self.is_over = true;
+        Ok(())
+    }
+
+    async fn rollback(mut self) -> sqlx::Result<()> {
+        PgTransactionManager::rollback(&mut self.connection).await?;
+        self.is_over = true;
+        Ok(())
+    }
+}
+
+impl Drop for StepSession {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.close_on_drop();
+        }
     }
 }
 
@@ -55,12 +91,8 @@ impl PostgresStore {
     }
 
     pub(super) async fn begin_for_step(&self) -> StoreResult<StepConnection> {
-        // In a task of its own: when the driver's `begin` is dropped on the way (sqlx 0.9.0), the connection goes back to
-        // the pool inside a transaction. One that is not dropped is rolled back before its next use.
-        let pool = self.source.pool();
-        let begun = tokio::spawn(async move { pool.begin().await }).await;
-        let begun = begun.map_err(|error| StoreError::Unavailable(error.into()))?;
-        begun.map(StepSession).map(StepConnection::Postgres).map_err(|error| classify("begin", error))
+        let begun = StepSession::begin(&self.source.pool()).await;
+        begun.map(StepConnection::Postgres).map_err(|error| classify("begin", error))
     }
 
     /// Commits a step's transaction with its outcome, unless the row is no longer the worker's.
@@ -71,14 +103,14 @@ impl PostgresStore {
         commit: &Commit,
         delete: bool,
     ) -> StoreResult<Flush> {
-        let StepSession(mut transaction) = match connection {
+        let mut step = match connection {
             StepConnection::Postgres(session) => session,
             #[cfg(feature = "sqlite")]
             StepConnection::Sqlite(_) => return Err(foreign("PostgreSQL")),
         };
         let mut has_row = false;
         let answer = loop {
-            let mut inside = Session::of(&mut transaction, self.source.route());
+            let mut inside = Session::of(step.connection(), self.source.route());
             let (fates, joined) = match self.write_together(&mut inside, worker, delete, &[], &[commit]).await
             {
                 Ok(written) => written,
@@ -86,7 +118,7 @@ impl PostgresStore {
             };
             if let Some(fate) = fates.into_values().next() {
                 drop(inside);
-                return match transaction.commit().await {
+                return match step.commit().await {
                     Ok(()) => Ok(Flush { fates: vec![fate], joined }),
                     Err(error) => self.ask_about(worker, commit, joined, classify("commit", error)).await,
                 };
@@ -110,8 +142,8 @@ impl PostgresStore {
                 _ => break Ok(Flushed::Stale),
             }
         };
-        // A transaction that is only dropped keeps its locks a little longer.
-        let _ = transaction.rollback().await;
+        // One that is only dropped closes its connection, and keeps its locks a little longer.
+        let _ = step.rollback().await;
         answer.map(|fate| Flush { fates: vec![fate], joined: Joined::default() })
     }
 
