@@ -292,6 +292,15 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Takes everything back; the connection goes back to its lane. When that fails it is closed, which comes to the same.
+    pub(super) async fn rollback(mut self) {
+        let patience = self.patience;
+        let is_over = matches!(timeout(patience, self.order("rollback")).await, Ok(Ok(())));
+        if let (true, Owned::Leased(lease)) = (is_over, self.connection) {
+            lease.give_back();
+        }
+    }
+
     async fn order(&mut self, text: &'static str) -> Result<(), Fault> {
         let executed = sqlx::raw_sql(text).execute(self.connection()).await;
         executed.map(drop).map_err(|cause| Fault { statement: text, cause })

@@ -23,7 +23,11 @@ impl PostgresStore {
         }
         let mut session = self.common.begin().await?;
         match self.insert_keys(&mut session, &self.statements.insert_keyed, instances).await {
-            Err(error) if is_lock_timeout(&error) => Ok(vec![Inserted::Locked; instances.len()]),
+            Err(error) if is_lock_timeout(&error) => {
+                // Not closed, as after other errors: this is tried again and again.
+                session.rollback().await;
+                Ok(vec![Inserted::Locked; instances.len()])
+            }
             Err(error) => Err(error),
             Ok(inserted) => {
                 session.commit().await?;
