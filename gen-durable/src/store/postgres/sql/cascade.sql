@@ -3,10 +3,13 @@
 -- $1 limit
 --
 -- Locks: the children, `skip locked`. A parent is done with when none of its children is left to be cancelled or asked.
+--
+-- Plan: the status of parents is compared as text, so that only the index of those that cascade matches, and not the one
+-- of all that have ended.
 with parents as materialized (
     select i.id
     from {schema}.instances i
-    where i.cascades and i.status in ('done', 'failed', 'cancelled')
+    where i.cascades and i.status::text in ('done', 'failed', 'cancelled')
     order by i.id
     limit $1::bigint
 ),
