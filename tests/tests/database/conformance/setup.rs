@@ -24,7 +24,10 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn new() -> Self {
-        let bed = Bed::create().await;
+        Self::on(Bed::create().await).await
+    }
+
+    pub(crate) async fn on(bed: Bed) -> Self {
         let store = bed.store();
         store.check().await.expect("it answers").expect("it is migrated");
         let machine = store.register_machines(&[("machine", 1)]).await.expect("a machine")[0];

@@ -10,7 +10,7 @@ use super::setup::{Fixture, READY, done, next, next_after};
 use crate::support::{Log, logged_database};
 
 /// Runs something, and says which statements that took, without what sets a new connection up.
-async fn taken<T>(log: &Log, what: impl Future<Output = T>) -> (T, Vec<String>) {
+pub(super) async fn taken<T>(log: &Log, what: impl Future<Output = T>) -> (T, Vec<String>) {
     let before = log.all().len();
     let result = what.await;
     let named = |text: String| match text.rsplit_once("-- gen-durable: ") {

@@ -31,7 +31,7 @@ const HOT: [(&str, &str, &[&str]); 8] = [
 ];
 
 /// A connection with every statement prepared and all that speaks for bad plans.
-async fn prepared(f: &Fixture) -> PgConnection {
+pub(super) async fn prepared(f: &Fixture) -> PgConnection {
     let mut connection = PgConnection::connect_with(&f.database.options()).await.expect("it connects");
     let hostile = "set plan_cache_mode = force_generic_plan; set jit = on; set jit_above_cost = 100000;";
     connection.execute(hostile).await.expect("the settings");
@@ -42,7 +42,7 @@ async fn prepared(f: &Fixture) -> PgConnection {
     connection
 }
 
-async fn plan(connection: &mut PgConnection, name: &str, arguments: &str) -> String {
+pub(super) async fn plan(connection: &mut PgConnection, name: &str, arguments: &str) -> String {
     let explain = AssertSqlSafe(format!("explain execute {name}({arguments})"));
     let lines = sqlx::raw_sql(explain).fetch_all(connection).await.expect(name);
     lines.iter().map(|line| line.get::<String, _>(0)).collect::<Vec<_>>().join("\n")
