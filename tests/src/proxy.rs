@@ -99,8 +99,8 @@ impl Proxy {
         self.control.cut.notify_waiters();
     }
 
-    /// The next time that the engine's statement of this name runs, the server's answer is lost and the
-    /// connection cut after it.
+    /// The next time that the engine's statement of this name runs, or an order of this very text (`COMMIT`), the server's
+    /// answer is lost and the connection cut after it.
     pub fn lose_answer_of(&self, statement: &'static str) {
         *self.control.losing.lock().unwrap_or_else(PoisonError::into_inner) = Some(statement);
     }
@@ -210,9 +210,13 @@ fn is_to_be_lost(tag: u8, body: &[u8], statements: &mut HashMap<Vec<u8>, String>
             }
             false
         }
-        b'B' => {
+        b'B' | b'Q' => {
             let mut losing = control.losing.lock().unwrap_or_else(PoisonError::into_inner);
-            let wanted = losing.is_some_and(|name| statements.get(second).is_some_and(|it| it == name));
+            let runs = |name: &str| match tag {
+                b'Q' => first == name.as_bytes(),
+                _ => statements.get(second).is_some_and(|it| it == name),
+            };
+            let wanted = losing.is_some_and(runs);
             if wanted {
                 *losing = None;
             }

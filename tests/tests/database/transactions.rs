@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gen_durable::prelude::*;
 use gen_durable::{Cancelled, EngineBuilder, Error, InstanceId, InstanceResult, Status};
-use gen_durable_tests::{Bed, SqliteBed, until};
+use gen_durable_tests::{Bed, Proxy, SqliteBed, until};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgPool, Postgres};
 
@@ -76,6 +76,22 @@ async fn payments(bed: &Bed) -> i64 {
 
 fn quiet(engine: EngineBuilder) -> EngineBuilder {
     engine.poll_interval(NEVER).max_poll_interval(NEVER)
+}
+
+/// The row is read back: the step was applied, and once.
+#[tokio::test]
+async fn a_lost_commit_answer_of_a_steps_transaction_is_settled() {
+    let (bed, tellers, _) = bank().await;
+    let proxy = Proxy::start(&bed.database.options()).await.unwrap();
+    let engine = Bed::engine_on(PgPool::connect_lazy_with(proxy.options())).queue("teller", 4);
+    let engine = engine.register(Teller::machine(tellers)).start().await.unwrap();
+    proxy.lose_answer_of("COMMIT");
+    let handle = engine.insert(Twice {}).await.unwrap();
+    assert_eq!(handle.result().within(SOON).await.unwrap().done().unwrap(), 1);
+    assert_eq!((proxy.lost_answers(), payments(&bed).await), (1, 1));
+    let snapshot = engine.get(handle.id()).await.unwrap().unwrap();
+    assert_eq!((snapshot.revision, snapshot.attempt, snapshot.error), (1, 0, None));
+    engine.shutdown().await;
 }
 
 /// R10

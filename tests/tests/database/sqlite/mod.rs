@@ -2,5 +2,6 @@
 
 mod crash;
 mod file;
+mod patience;
 mod statements;
 mod transactions;
