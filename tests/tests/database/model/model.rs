@@ -289,7 +289,8 @@ impl Model {
                 row.consume(&hand.handed);
                 row.go_on(step, state);
                 match delay {
-                    Delay::Now if keeps_claim => {}
+                    // A step that runs ahead is handed no signals.
+                    Delay::Now if keeps_claim && row.inbox.is_empty() => {}
                     delay => row.run_after(delay),
                 }
             }

@@ -4,8 +4,9 @@
 --
 -- Locks: `for no key update skip locked` in index order; waits for nobody.
 --
--- The next one is the first row behind as many as were promoted. When somebody else held a due row, that
--- is another due one: the answer is then not positive, and says that there is more.
+-- The next one is the first row behind as many as were promoted. When somebody else held a due row, or changed it between
+-- this statement's snapshot and its lock, that is another due one: the answer is then not positive, and says that there
+-- is more.
 with due as materialized (
     select i.ctid as address, $1::bigint as wanted
     from {schema}.instances i
@@ -34,6 +35,6 @@ select
         from {schema}.instances i
         where i.status in ('scheduled', 'waiting') and isfinite(i.eligible_at)
         order by i.eligible_at
-        offset (select count(*) from due)
+        offset (select count(*) from promoted)
         limit 1
     ) as next_due
