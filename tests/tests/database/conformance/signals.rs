@@ -276,6 +276,7 @@ async fn a_key_makes_a_signal_that_is_sent_again_a_no_op_until_the_instance_ends
     let id = insert(&engine, [Act::Wait(None), Act::Hold, Act::Wait(Some(20)), Act::Done]).await;
     let other = insert(&engine, [Act::Wait(None), Act::Done]).await;
     let send = |id, key: &str| engine.signal::<Desk>(id, Paid { cents: 1 }).dedup_key(key);
+    stands(&engine, id, Status::Waiting).await;
     assert_eq!(send(id, "a").await.unwrap(), Delivery::Delivered);
     assert_eq!(foreman.started().await, id);
     assert_eq!(send(id, "a").await.unwrap(), Delivery::Repeated, "it was handed over");
@@ -353,6 +354,7 @@ async fn tools_send_signals_by_name() {
     assert!(matches!(send("desk", "paid", r#""\u0000""#).await, Err(Error::Unstorable { .. })));
     // A machine that this engine does not know may take any signal, but this instance is none of it.
     assert!(matches!(send("other", "paid", "1").await, Err(Error::NoTarget { .. })));
+    stands(&engine, id, Status::Waiting).await;
     assert_eq!(send("desk", "paid", r#"{"cents":8}"#).await.unwrap(), Delivery::Delivered);
     assert_eq!(outcome(&engine, id).await, [Saw::default(), Saw::paid(&[8])]);
     engine.shutdown().await;
