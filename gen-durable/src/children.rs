@@ -75,9 +75,10 @@ impl NewChild {
         self
     }
 
-    /// The child, if it can be stored.
-    pub(crate) fn checked(self, payload_limit: usize) -> Result<Erased, Error> {
-        let child = self.child?;
+    /// The child of a fan-out, if it can be stored.
+    pub(crate) fn checked(self, parent: Parent, payload_limit: usize) -> Result<Erased, Error> {
+        let mut child = self.child?;
+        child.instance.parent = Some(parent);
         let size = child.instance.state.len();
         if size > payload_limit {
             let problem = format!(

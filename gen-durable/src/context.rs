@@ -15,7 +15,7 @@ use crate::id::{InstanceId, WorkerId};
 use crate::machine::{Fault, Finishes, Follows, Machine, State, Uses};
 use crate::outcome::{Next, Outcome, StepResult, Stop, Wait};
 use crate::signal::{Received, Signal, SignalFor};
-use crate::store::{ChildRecord, Claimed, DonePolicy, Store};
+use crate::store::{ChildRecord, Claimed, DonePolicy, Parent, Store};
 use crate::transaction::{Backend, Patience, StepTransaction};
 use crate::transition::Transition;
 
@@ -235,7 +235,10 @@ impl<S: State> Context<S> {
         to: impl Follows<S>,
     ) -> Outcome<S> {
         let limit = self.call.scope.payload_limit;
-        let children = children.into_iter().map(|child| child.into_child().checked(limit)).collect();
+        let row = &self.call.row;
+        // The fan-out is known by the revision that it makes.
+        let parent = Parent { id: row.id, round: row.revision + 1 };
+        let children = children.into_iter().map(|child| child.into_child().checked(parent, limit)).collect();
         Outcome::fan_out(&to, children, limit)
     }
 

@@ -13,7 +13,7 @@ use crate::context::Call;
 use crate::error::{Error, StepError};
 use crate::machine::State;
 use crate::outcome::{Outcome, StepResult};
-use crate::store::{Commit, Flushed, Parent, StepConnection, StoreError, UserTransaction};
+use crate::store::{Commit, Flushed, StepConnection, StoreError, UserTransaction};
 use crate::transition::{Committed, Transition};
 
 /// A database that keeps an engine's tables: `sqlx::Postgres` or `sqlx::Sqlite`.
@@ -221,9 +221,8 @@ impl<DB> StepTransaction<'_, DB> {
         }
     }
 
-    /// Says of children which machines they are of and whose they are.
+    /// Says of children which machines they are of.
     async fn complete(&mut self, mut transition: Transition) -> Result<Transition, StepError> {
-        let row = &self.call.row;
         if let (Transition::FanOut { children, .. }, Some(store)) = (&mut transition, &self.call.scope.store)
         {
             let mut known: Vec<((&str, u32), crate::id::MachineId)> = Vec::new();
@@ -241,7 +240,6 @@ impl<DB> StepTransaction<'_, DB> {
                     }
                 };
                 child.instance.machine = id;
-                child.instance.parent = Some(Parent { id: row.id, round: row.revision + 1 });
             }
         }
         Ok(transition)

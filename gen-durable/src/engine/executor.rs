@@ -22,7 +22,7 @@ use crate::error::StepError;
 use crate::id::WorkerId;
 use crate::machine::{Fault, MachineEntry, StateEntry};
 use crate::outcome::storable_text;
-use crate::store::{Claimed, Parent};
+use crate::store::Claimed;
 use crate::telemetry::{Event, Outage};
 use crate::transaction::Patience;
 use crate::transition::{Committed, Transition};
@@ -82,7 +82,7 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
             ("", undecodable(core, entry, row, problem))
         }
     };
-    let Some((transition, committed)) = complete(core, &ticket.lease, row, transition).await else { return };
+    let Some((transition, committed)) = complete(core, &ticket.lease, transition).await else { return };
     let runs_ahead = ticket.ran_ahead < MAX_RUN_AHEAD
         && committed.is_none()
         && !core.is_stopping()
@@ -103,12 +103,11 @@ pub(super) async fn run(core: &Arc<Core>, ticket: &Ticket) {
     });
 }
 
-/// What goes to the flusher: says of the children that a transition inserts which machines they are of and whose they
-/// are; `None` when the lease is lost.
+/// What goes to the flusher: says of the children that a transition inserts which machines they are of; `None` when the
+/// lease is lost.
 async fn complete(
     core: &Core,
     lease: &Lease,
-    row: &Claimed,
     mut transition: Transition,
 ) -> Option<(Transition, Option<Settlement>)> {
     if let Transition::Committed(Committed { transition, status, watched, joined }) = transition {
@@ -117,7 +116,6 @@ async fn complete(
     let Transition::FanOut { children, .. } = &mut transition else { return Some((transition, None)) };
     let mut outage = Outage::of("registering a machine", &core.events);
     for child in children {
-        child.instance.parent = Some(Parent { id: row.id, round: row.revision + 1 });
         child.instance.machine = loop {
             match core.registry.id_of(&*core.store, child.machine, child.version).await {
                 Ok(id) => break id,
@@ -145,9 +143,8 @@ pub(super) async fn reject(
     handed: &Handed,
     error: &str,
 ) -> Option<(Transition, Option<Settlement>)> {
-    let row = &handed.row;
     let transition = rejected(core, handed, error).await;
-    complete(core, &handed.lease, row, transition).await
+    complete(core, &handed.lease, transition).await
 }
 
 async fn rejected(core: &Arc<Core>, handed: &Handed, error: &str) -> Transition {

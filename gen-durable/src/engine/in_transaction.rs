@@ -99,7 +99,7 @@ impl<'t, S: Initial> IntoFuture for InTransaction<'t, InsertOrExisting<S>> {
                 }
             };
             if created && tells {
-                tell(&core, &mut transaction, poke(&instance))
+                tell(&core, &mut transaction, &[poke(&instance)])
                     .await
                     .map_err(Error::store("notifying other nodes"))?;
             }
@@ -129,7 +129,7 @@ where
             let inserted = core.store.insert_in(&mut transaction, &instances).await;
             inserted.map_err(Error::store("inserting instances"))?;
             if let (Some(first), true) = (instances.first(), tells) {
-                let told = tell(&core, &mut transaction, poke(first)).await;
+                let told = tell(&core, &mut transaction, &[poke(first)]).await;
                 told.map_err(Error::store("notifying other nodes"))?;
             }
             Ok(instances.into_iter().map(|instance| instance.id).collect())
@@ -156,8 +156,9 @@ async fn machine_of<S: Initial>(
 fn poke(instance: &NewInstance) -> Poke {
     match instance.start {
         start if start.is_now() => Poke::Queue(instance.queue.to_string()),
-        Start::After(delay) => Poke::Due(millis(delay)),
-        Start::At(_) => Poke::Due(0),
+        Start::After(delay) => Poke::due(delay),
+        // Only the database knows how far away this is: the timer asks it.
+        Start::At(_) => Poke::due(Duration::ZERO),
     }
 }
 
@@ -176,8 +177,8 @@ impl<'t> IntoFuture for InTransaction<'t, SendSignal> {
             let sent = sent.map_err(Error::store("sending a signal"))?.into_iter().next();
             let delivered = sent.unwrap_or(Delivered::NoTarget);
             if let (Delivered::Stored { woke: Some(queue) }, true) = (&delivered, tells) {
-                let poke = Poke::Queue(queue.clone());
-                tell(&core, &mut transaction, poke).await.map_err(Error::store("notifying other nodes"))?;
+                let told = tell(&core, &mut transaction, &[Poke::Queue(queue.clone())]).await;
+                told.map_err(Error::store("notifying other nodes"))?;
             }
             super::signal::answer(&signal, &delivered)
         })
@@ -198,7 +199,10 @@ impl<'t> IntoFuture for InTransaction<'t, Cancel> {
             let cancelled = core.store.cancel_in(&mut transaction, id, cascade).await;
             let (cancelling, joined) = cancelled.map_err(Error::store("cancelling an instance"))?;
             if tells {
-                let told = tell_of_cancelling(&core, &mut transaction, id, &joined.queues).await;
+                // Whoever runs the instance, or its parent or children, and whoever waits for its result.
+                let mut pokes = vec![Poke::Cancel(id), Poke::Ended(id)];
+                pokes.extend(joined.queues.into_iter().map(Poke::Queue));
+                let told = tell(&core, &mut transaction, &pokes).await;
                 told.map_err(Error::store("notifying other nodes"))?;
             }
             match cancelling {
@@ -211,30 +215,11 @@ impl<'t> IntoFuture for InTransaction<'t, Cancel> {
     }
 }
 
-/// Tells whoever runs the instance, or its parent or children, and whoever waits for its result.
-async fn tell_of_cancelling(
-    core: &Arc<Core>,
-    transaction: &mut UserTransaction<'_>,
-    id: InstanceId,
-    queues: &[String],
-) -> StoreResult<()> {
-    tell(core, transaction, Poke::Cancel(id)).await?;
-    tell(core, transaction, Poke::Ended(id)).await?;
-    for queue in queues {
-        tell(core, transaction, Poke::Queue(queue.clone())).await?;
-    }
-    Ok(())
-}
-
-async fn tell(core: &Arc<Core>, transaction: &mut UserTransaction<'_>, poke: Poke) -> StoreResult<()> {
+async fn tell(core: &Core, transaction: &mut UserTransaction<'_>, pokes: &[Poke]) -> StoreResult<()> {
     if core.options.poke == Some(PokeBy::Postgres) {
-        core.store.notify_in(transaction, &[poke]).await?;
+        core.store.notify_in(transaction, pokes).await?;
     }
     Ok(())
-}
-
-fn millis(delay: Duration) -> u64 {
-    u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl<S: Initial> Insert<S> {
@@ -262,6 +247,14 @@ impl<S: Initial, I> InsertAll<S, I> {
 }
 
 impl SendSignal {
+    fn prepare(self) -> Result<(Arc<Core>, NewSignal), Error> {
+        let (core, signal) = self.into_parts();
+        if core.is_stopping() {
+            return Err(Error::Stopped);
+        }
+        Ok((core, signal?))
+    }
+
     /// Sends the signal in a transaction of the caller's: it is there when that is committed, and not if it is rolled
     /// back. Until then the instance does not go on: write your own rows first, and send last. The other way round, the
     /// transaction and a step of the instance may wait for each other, and the database ends one of them.
@@ -274,15 +267,5 @@ impl Cancel {
     /// Cancels the instance in a transaction of the caller's. Until that ends the instance does not go on.
     pub fn in_tx<'t>(self, transaction: impl Into<UserTransaction<'t>>) -> InTransaction<'t, Self> {
         InTransaction::new(transaction, self)
-    }
-}
-
-impl SendSignal {
-    fn prepare(self) -> Result<(Arc<Core>, NewSignal), Error> {
-        let (core, signal) = self.into_parts();
-        if core.is_stopping() {
-            return Err(Error::Stopped);
-        }
-        Ok((core, signal?))
     }
 }

@@ -104,7 +104,7 @@ impl Core {
         if self.fires_due_rows() {
             self.timer.arm(after);
         } else {
-            self.pokes.tell(Poke::Due(u64::try_from(after.as_millis()).unwrap_or(u64::MAX)));
+            self.pokes.tell(Poke::due(after));
         }
     }
 

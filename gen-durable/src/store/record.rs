@@ -324,6 +324,13 @@ pub enum Poke {
     Cancel(InstanceId),
 }
 
+impl Poke {
+    /// There will be a due row after this time.
+    pub(crate) fn due(after: Duration) -> Self {
+        Self::Due(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
